@@ -1,0 +1,83 @@
+# Everything runs from .venv, which every target builds first. Day to day: make lint, make test.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+UV := uv==0.13.7
+
+empty :=
+space := $(empty) $(empty)
+comma := ,
+
+# uv reads none of pip's settings: hand them on, so that a machine set up for pip needs no second setup.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+ifdef PIP_EXTRA_INDEX_URL
+export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
+# pip looks in every index; so must uv.
+export UV_INDEX_STRATEGY ?= unsafe-best-match
+endif
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_FIND_LINKS)))
+endif
+ifdef PIP_CERT
+export SSL_CERT_FILE ?= $(PIP_CERT)
+endif
+ifdef PIP_DEFAULT_TIMEOUT
+export UV_HTTP_TIMEOUT ?= $(PIP_DEFAULT_TIMEOUT)
+endif
+
+.PHONY: setup demo serve test test-all lint bench lock clean strace
+
+setup: $(STAMP)
+
+# The lock holds the core and the dev extra. Not installed yet, each joins with its issue:
+# server (the broker's REST surface), postgres (the PostgreSQL store), spark (the pipeline).
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet '$(UV)'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+serve: setup
+	$(BIN)/duly serve
+
+# Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='-n auto tests/unit -k lease'
+test: setup strace
+	$(BIN)/pytest -q $(PYTEST_ARGS)
+
+test-all: export DULY_TEST_SCALE := full
+test-all: test
+
+# The crash tests watch fsync with strace. Where it cannot be had they skip, and say so.
+strace:
+	@command -v strace >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    timeout 180 sh -c 'apt-get -qq update && apt-get -qq install -y strace' >/dev/null; \
+	  else false; fi; \
+	} || echo 'strace is missing and cannot be installed here: the tests that need it will skip'
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup
+	$(BIN)/duly bench all
+
+# Keeps the pins that still fit. To move them all: make lock LOCK_ARGS=--upgrade
+lock: setup
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+	  --extra dev $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,310 @@
+"""What a consumer holds: a batch of deliveries under one or more leases."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, overload
+
+from ..clock import Duration, from_ms
+from ..engine.claim import Claimed, Parcel
+from ..engine.settle import Token, Verdicts
+from ..errors import LeaseLost
+from ..message import made_id
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .client import Client
+
+
+class Delivery:
+    """A message under a lease. Settle it with ack, nack, release or bury; extend it while you work."""
+
+    __slots__ = (
+        "_batch",
+        "_given_id",
+        "_headers",
+        "_index",
+        "_lease_id",
+        "_parcel",
+        "_settled",
+        "key",
+        "offset",
+        "payload",
+        "published_at_ms",
+    )
+
+    def __init__(
+        self,
+        batch: Batch,
+        parcel: Parcel,
+        index: int,
+        offset: int,
+        published_at_ms: int,
+        payload: bytes,
+        given_id: str | None,
+        key: str | None,
+        headers: Mapping[str, str] | None,
+    ) -> None:
+        self._batch = batch
+        self._parcel = parcel
+        self._lease_id = parcel.lease_id
+        self._index = index
+        self._settled = False
+        self.offset = offset
+        self.published_at_ms = published_at_ms
+        self.payload = payload
+        self._given_id = given_id
+        self.key = key
+        self._headers = headers
+
+    @property
+    def id(self) -> str:
+        """Its id: the one it was published with, or the one that Duly made."""
+        return self._given_id or made_id(self._parcel.partition_id, self.offset)
+
+    @property
+    def topic(self) -> str:
+        """The topic it was claimed from."""
+        return self._batch.topic
+
+    @property
+    def group(self) -> str:
+        """The group it was claimed for."""
+        return self._batch.group
+
+    @property
+    def partition(self) -> int:
+        """The partition it lies in."""
+        return self._parcel.partition
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self._headers or {}
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery of this message this is, from 1 on."""
+        return self._parcel.attempt
+
+    @property
+    def published_at(self) -> datetime:
+        """When it was stored, by the store's clock."""
+        return from_ms(self.published_at_ms)
+
+    @property
+    def lease_expires_at(self) -> datetime:
+        """Until when it is yours, unless extended."""
+        return from_ms(self._batch.expires_at_ms(self._lease_id))
+
+    @property
+    def settled(self) -> bool:
+        """Whether you have settled it through this object."""
+        return self._settled
+
+    def json(self) -> Any:
+        """The payload read as JSON."""
+        return json.loads(self.payload)
+
+    def ack(self, *, timeout: Duration | None = None) -> None:
+        """Finishes it. Raises LeaseLost."""
+        self._one(self._batch.client.ack([self], timeout=timeout))
+
+    def nack(self, *, delay: Duration | None = None, reason: str = "", timeout: Duration | None = None) -> None:
+        """Gives it back to be tried again, after `delay` or the retry policy's wait. Raises LeaseLost."""
+        self._one(self._batch.client.nack([self], delay=delay, reason=reason, timeout=timeout))
+
+    def release(self, *, timeout: Duration | None = None) -> None:
+        """Gives it back at once; no attempt is counted. Raises LeaseLost."""
+        self._one(self._batch.client.release([self], timeout=timeout))
+
+    def bury(self, reason: str = "", *, timeout: Duration | None = None) -> None:
+        """Moves it to the dead letters now. Raises LeaseLost."""
+        self._one(self._batch.client.bury([self], reason=reason, timeout=timeout))
+
+    def extend(self, lease: Duration | None = None, *, timeout: Duration | None = None) -> None:
+        """Holds it for `lease` from now on; by default as long as it was first held for. Raises LeaseLost."""
+        self._one(self._batch.client.extend([self], lease, timeout=timeout))
+
+    def _one(self, settled: Settled) -> None:
+        if settled.lost:
+            raise LeaseLost(f"The lease on message {self.id!r} expired or was taken over. Claim again; do not ack.")
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.id!r} of {self.topic!r} attempt {self.attempt}, {len(self.payload)} bytes>"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a list form answers: how many were settled, and the deliveries whose lease was lost."""
+
+    done: int
+    lost: tuple[Delivery, ...] = ()
+
+
+class Batch(Sequence[Delivery]):
+    """Deliveries of one claim. As a context manager it renews its leases while inside; what is not
+    settled at the end is acked, or nacked when the block raised.
+    """
+
+    def __init__(self, client: Client, claimed: Claimed) -> None:
+        self.client = client
+        self.topic = claimed.topic
+        self.group = claimed.group
+        self.lease_ms = claimed.lease_ms
+        self._parcels = claimed.parcels
+        self._count = claimed.count
+        self._lock = threading.Lock()
+        # Messages still open, and the end, of every lease of this batch.
+        self._open = {parcel.lease_id: parcel.count for parcel in claimed.parcels}
+        self._expires_at = dict.fromkeys(self._open, claimed.expires_at)
+        self._lost: set[int] = set()
+        self._deliveries: list[Delivery] | None = None
+        self._stop_renewal: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Delivery]: ...
+    def __getitem__(self, index: int | slice) -> Delivery | list[Delivery]:
+        return self.deliveries[index]
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self.deliveries)
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """The deliveries, in order; made when first asked for."""
+        if self._deliveries is None:
+            self._deliveries = [delivery for parcel in self._parcels for delivery in self._unpack(parcel)]
+        return self._deliveries
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """The payloads alone, in the order of the deliveries: the fastest way to read a big batch."""
+        found: list[bytes] = []
+        for parcel in self._parcels:
+            for part in parcel.slices:
+                found.extend(part.block.columns.values("payload", part.start, part.stop) or ())
+        return found
+
+    @property
+    def lease_expires_at(self) -> datetime | None:
+        """When the first of the leases still open ends; None when all is settled."""
+        with self._lock:
+            ends = [self._expires_at[lease] for lease, left in self._open.items() if left]
+        return from_ms(min(ends)) if ends else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether a lease of this batch is known to be lost."""
+        return bool(self._lost)
+
+    def expires_at_ms(self, lease_id: int) -> int:
+        """The end of one lease."""
+        return self._expires_at[lease_id]
+
+    def _unpack(self, parcel: Parcel) -> Iterator[Delivery]:
+        for part in parcel.slices:
+            columns, none = part.block.columns, [None] * (part.stop - part.start)
+            rows = zip(
+                columns.values("payload", part.start, part.stop) or (),
+                columns.values("id", part.start, part.stop) or none,
+                columns.values("key", part.start, part.stop) or none,
+                columns.values("headers", part.start, part.stop) or none,
+                strict=True,
+            )
+            offset = part.block.base + part.start
+            for shift, row in enumerate(rows):
+                yield Delivery(
+                    self, parcel, part.first_index + shift, offset + shift, part.block.published_at, *row
+                )
+
+    # Settling
+
+    def ack(self, *, timeout: Duration | None = None) -> Settled:
+        """Finishes what is left of the batch."""
+        return self.client.ack(self, timeout=timeout)
+
+    def nack(self, *, delay: Duration | None = None, reason: str = "", timeout: Duration | None = None) -> Settled:
+        """Gives back what is left of the batch, to be tried again."""
+        return self.client.nack(self, delay=delay, reason=reason, timeout=timeout)
+
+    def release(self, *, timeout: Duration | None = None) -> Settled:
+        """Gives back what is left of the batch at once; no attempt is counted."""
+        return self.client.release(self, timeout=timeout)
+
+    def extend(self, lease: Duration | None = None, *, timeout: Duration | None = None) -> Settled:
+        """Holds what is left of the batch for longer."""
+        return self.client.extend(self, lease, timeout=timeout)
+
+    def open_tokens(self) -> tuple[Token, ...]:
+        """Tokens for everything that is not settled."""
+        with self._lock:
+            return tuple(Token(lease) for lease, left in self._open.items() if left)
+
+    def apply(self, verdict: str, tokens: Iterable[Token], verdicts: Verdicts) -> None:
+        """Takes note of how the store answered."""
+        lost = {lease for lease, _ in verdicts.lost}
+        with self._lock:
+            for token in tokens:
+                self._apply_one(verdict, token, verdicts, lost)
+
+    def _apply_one(self, verdict: str, token: Token, verdicts: Verdicts, lost: set[int]) -> None:
+        settles = verdict != "extend"
+        if token.indexes is None:
+            if token.lease_id in lost:
+                self._lost.add(token.lease_id)
+                self._open[token.lease_id] = 0
+            elif settles:
+                self._open[token.lease_id] = 0
+            else:
+                self._expires_at[token.lease_id] = verdicts.expires_at
+            return
+        gone = {index for lease, index in verdicts.lost if lease == token.lease_id}
+        for index in token.indexes:
+            renewed = verdicts.renewed.get((token.lease_id, index))
+            if renewed is not None:
+                self._open[token.lease_id] -= 1
+                self._open[renewed[0]] = self._open.get(renewed[0], 0) + 1
+                self._expires_at[renewed[0]] = verdicts.expires_at
+            elif index in gone:
+                self._lost.add(token.lease_id)
+            elif settles:
+                self._open[token.lease_id] -= 1
+            else:
+                self._expires_at[token.lease_id] = verdicts.expires_at
+
+    def forget(self, lease_id: int) -> None:
+        """A renewal found the lease lost."""
+        with self._lock:
+            self._lost.add(lease_id)
+            self._open[lease_id] = 0
+
+    def __enter__(self) -> Batch:
+        if self._count:
+            self._stop_renewal = self.client.renew(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stop_renewal is not None:
+            self._stop_renewal()
+        if not self.open_tokens():
+            return
+        if error is None:
+            self.ack()
+        else:
+            self.nack(reason=f"{type(error).__name__}: {error}")
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self._count} from {self.topic!r} for group {self.group!r}>"

@@ -1,0 +1,587 @@
+"""The Python API: the same names and meanings whichever store or broker is underneath.
+
+Durations are seconds or timedelta, moments are aware datetimes. Every call takes `timeout`;
+without one it takes the client's. A client is thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from ..clock import Duration, milliseconds, moment_ms, monotonic_s
+from ..engine.claim import Claim
+from ..engine.columns import check_batch
+from ..engine.dead import ListDead, PurgeDead, Redrive
+from ..engine.groups import (
+    CreateGroup,
+    DeleteGroup,
+    DescribeGroup,
+    ListGroups,
+    PurgeGroup,
+    Seek,
+    Start,
+    UpdateGroup,
+    start_from,
+)
+from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, make_publish_id
+from ..engine.read import OffsetAt, Read
+from ..engine.settle import Held, ReleaseConsumer, Settle, Token, Verdicts
+from ..engine.topics import (
+    Archived,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PurgeTopic,
+    UpdateTopic,
+)
+from ..errors import Closed, InvalidArgument, LimitExceeded
+from ..limits import LIMITS
+from ..message import DeadLetter, Message, Receipt, StoredMessage
+from ..tenant import check_name
+from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
+from .batch import Batch, Delivery, Settled
+from .embedded import Port
+from .renewal import Renewal
+
+_PAGE = 1000
+
+
+class Client:
+    """A tenant's way into Duly. Made by `duly.connect`; close it, or use it as a context manager."""
+
+    def __init__(self, port: Port, *, tenant: str, consumer: str | None, timeout: Duration) -> None:
+        self._port = port
+        self._tenant = check_name(tenant, "tenant name")
+        self._consumer = consumer
+        self._pid = os.getpid()
+        self._timeout_s = _timeout_s(timeout)
+        self._renewal = Renewal(self._renew)
+        self._closed = False
+        if consumer is not None:
+            check_name(consumer, "consumer name", LIMITS.consumer_chars_max)
+        self._own_name = _consumer_name()
+
+    # Topics
+
+    def create_topic(
+        self, topic: str, *, kind: str, exist_ok: bool = False, timeout: Duration | None = None, **settings: Any
+    ) -> TopicDescription:
+        """Makes a topic: a `log` or a `queue`. With `exist_ok` an equal one is left as it is; one with
+        other settings is TopicExists. Settings are those of duly.TopicSettings.
+        """
+        wanted = _settings(kind, settings)
+        return self._do(CreateTopic(self._tenant, check_name(topic, "topic name"), wanted, bool(exist_ok)), timeout)
+
+    def update_topic(
+        self, topic: str, *, version: int | None = None, timeout: Duration | None = None, **changes: Any
+    ) -> TopicDescription:
+        """Changes settings. With `version`, only if nobody changed it since."""
+        return self._do(UpdateTopic(self._tenant, _name(topic), changes, None, version), timeout)
+
+    def describe_topic(self, topic: str, *, timeout: Duration | None = None) -> TopicDescription:
+        """The topic's settings and how much it holds."""
+        return self._do(DescribeTopic(self._tenant, _name(topic)), timeout)
+
+    def list_topics(
+        self, *, after: str = "", limit: int | None = None, timeout: Duration | None = None
+    ) -> list[str]:
+        """Topic names in order: all of them, or a page of `limit` after a name."""
+        most = _page(limit)
+        found: list[str] = []
+        while len(found) < most:
+            command = ListTopics(self._tenant, found[-1] if found else str(after), min(_PAGE, most - len(found)))
+            page = self._do(command, timeout)
+            found.extend(page)
+            if len(page) < command.limit:
+                break
+        return found
+
+    def delete_topic(self, topic: str, *, force: bool = False, timeout: Duration | None = None) -> None:
+        """Removes a topic with its groups. One that has messages is TopicNotEmpty, unless `force`."""
+        self._do(DeleteTopic(self._tenant, _name(topic), bool(force)), timeout)
+
+    def pause(self, topic: str, *, group: str | None = None, timeout: Duration | None = None) -> None:
+        """Stops deliveries of a topic, or of one group. Publishing and settling go on."""
+        self._set_paused(topic, group, True, timeout)
+
+    def resume(self, topic: str, *, group: str | None = None, timeout: Duration | None = None) -> None:
+        """Starts deliveries again."""
+        self._set_paused(topic, group, False, timeout)
+
+    def _set_paused(self, topic: str, group: str | None, paused: bool, timeout: Duration | None) -> None:
+        if group is None:
+            self._do(UpdateTopic(self._tenant, _name(topic), {}, paused), timeout)
+        else:
+            self._do(UpdateGroup(self._tenant, _name(topic), _name(group), {}, paused), timeout)
+
+    def purge(
+        self, topic: str, *, group: str | None = None, dead: bool = False, timeout: Duration | None = None
+    ) -> int:
+        """Drops messages: a topic's, what one group has not settled, or (`dead`) a group's dead letters."""
+        if dead:
+            return int(self._do(PurgeDead(self._tenant, _name(topic), _group(group)), timeout))
+        if group is not None:
+            return int(self._do(PurgeGroup(self._tenant, _name(topic), _name(group)), timeout))
+        return int(self._do(PurgeTopic(self._tenant, _name(topic)), timeout))
+
+    def archived(self, topic: str, *, partition: int = 0, offset: int, timeout: Duration | None = None) -> None:
+        """Says that a partition is in the archive up to `offset`: truncation may go so far."""
+        self._do(Archived(self._tenant, _name(topic), _whole(partition, "partition"), _whole(offset, "offset")), timeout)
+
+    # Groups
+
+    def create_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        start: str | int | Mapping[int, int] | datetime = "earliest",
+        exist_ok: bool = False,
+        timeout: Duration | None = None,
+        **settings: Any,
+    ) -> None:
+        """Makes a group of a log, starting at "earliest", "latest", an offset, offsets by partition, or a time."""
+        wanted = GroupSettings().changed(settings)
+        command = CreateGroup(
+            self._tenant, _name(topic), check_name(group, "group name"), wanted, _start(start), bool(exist_ok)
+        )
+        self._do(command, timeout)
+
+    def update_group(self, topic: str, group: str, *, timeout: Duration | None = None, **changes: Any) -> None:
+        """Changes a group's own lease, retry or dead_letters; None takes the topic's."""
+        self._do(UpdateGroup(self._tenant, _name(topic), _name(group), changes), timeout)
+
+    def describe_group(self, topic: str, group: str, *, timeout: Duration | None = None) -> GroupDescription:
+        """Where a group stands, and its consumers."""
+        return self._do(DescribeGroup(self._tenant, _name(topic), _name(group)), timeout)
+
+    def list_groups(self, topic: str, *, timeout: Duration | None = None) -> list[str]:
+        """The names of a topic's groups."""
+        return self._do(ListGroups(self._tenant, _name(topic)), timeout)
+
+    def delete_group(self, topic: str, group: str, *, timeout: Duration | None = None) -> None:
+        """Removes a group; its open leases are lost."""
+        self._do(DeleteGroup(self._tenant, _name(topic), _name(group)), timeout)
+
+    def seek(
+        self,
+        topic: str,
+        group: str,
+        *,
+        offset: int | Mapping[int, int] | None = None,
+        at: datetime | None = None,
+        to: str | None = None,
+        timeout: Duration | None = None,
+    ) -> dict[int, int]:
+        """Moves a group's cursor to an offset, a time, or "earliest"/"latest". Its open leases are fenced off."""
+        given = [value for value in (offset, at, to) if value is not None]
+        if len(given) != 1:
+            raise InvalidArgument("Seek to one of offset=, at= or to=.")
+        return self._do(Seek(self._tenant, _name(topic), _name(group), _start(given[0])), timeout)
+
+    # Publish and read
+
+    def publish(
+        self,
+        topic: str,
+        messages: bytes | Message | Sequence[bytes | Message] | Any,
+        *,
+        publish_id: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Receipt:
+        """Stores a batch whole; returns when it is on stable storage.
+
+        Takes bytes, a Message, a list of them, or an Arrow table with the columns payload, id, key,
+        headers, expires_at and partition. Repeating a `publish_id` within a day stores nothing twice.
+        Raises PublishUnknown, with the publish id to repeat it with, when the outcome cannot be told.
+        """
+        name = _name(topic)
+        batch = check_batch(messages)
+        deadline = self._deadline(timeout)
+        repeated = publish_id is not None and check_publish_id(publish_id).startswith(MADE_PUBLISH_ID_MARK)
+        own = make_publish_id(self._port.now_ms()) if publish_id is None else publish_id
+        command = Publish(self._tenant, name, batch, own, repeated)
+        receipt: Receipt = self._alive().do(command, deadline=deadline, cost=batch.bytes, publish_id=own)
+        return receipt
+
+    def read(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        offset: int = 0,
+        max_messages: int = 1000,
+        max_bytes: int | None = None,
+        timeout: Duration | None = None,
+    ) -> list[StoredMessage]:
+        """Reads a log from an offset on, without a lease. Raises OffsetTruncated; never skips in silence."""
+        command = Read(
+            self._tenant,
+            _name(topic),
+            _whole(partition, "partition"),
+            _whole(offset, "offset"),
+            _count(max_messages, "max_messages", LIMITS.read_messages_max),
+            _bytes(max_bytes),
+        )
+        return self._do(command, timeout)
+
+    def offset_at(self, topic: str, when: datetime, *, timeout: Duration | None = None) -> dict[int, int]:
+        """By partition: the first offset published at or after a time."""
+        return self._do(OffsetAt(self._tenant, _name(topic), moment_ms(when, "when")), timeout)
+
+    # Claim and settle
+
+    def claim(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        max_messages: int = 100,
+        max_bytes: int | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Batch:
+        """Takes up to `max_messages` due messages under a lease, waiting up to `wait` for the first.
+
+        The batch is empty when nothing came. Use it in a `with` block to have it renewed and settled.
+        """
+        wait_ms = milliseconds(wait, "wait")
+        if wait_ms < 0:
+            raise InvalidArgument("wait must not be negative.")
+        lease_ms = None if lease is None else milliseconds(lease, "lease")
+        if lease_ms is not None and not LIMITS.lease_ms_min <= lease_ms <= LIMITS.lease_ms_max:
+            raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
+        command = Claim(
+            self._tenant,
+            _name(topic),
+            _group(group),
+            self._consumer_name(consumer),
+            _count(max_messages, "max_messages", LIMITS.claim_messages_max),
+            _bytes(max_bytes),
+            lease_ms,
+        )
+        wait_until = monotonic_s() + wait_ms / 1000 if wait_ms else None
+        deadline = self._deadline(timeout)
+        if deadline is not None and wait_until is not None:
+            deadline += wait_ms / 1000
+        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
+
+    def ack(self, deliveries: Batch | Iterable[Delivery], *, timeout: Duration | None = None) -> Settled:
+        """Finishes deliveries."""
+        return self._settle("ack", deliveries, timeout=timeout)
+
+    def nack(
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        delay: Duration | None = None,
+        reason: str = "",
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Gives deliveries back to be tried again: after `delay`, or as the retry policy says."""
+        delay_ms = None if delay is None else milliseconds(delay, "delay")
+        if delay_ms is not None and not 0 <= delay_ms <= LIMITS.due_ms_ahead_max:
+            raise LimitExceeded(f"delay must be 0 to {LIMITS.due_ms_ahead_max // 1000} seconds.")
+        return self._settle("nack", deliveries, delay_ms=delay_ms, reason=reason, timeout=timeout)
+
+    def release(
+        self,
+        deliveries: Batch | Iterable[Delivery] | None = None,
+        *,
+        consumer: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""
+        if (deliveries is None) == (consumer is None):
+            raise InvalidArgument("Release deliveries, or everything of consumer=.")
+        if deliveries is not None:
+            return self._settle("release", deliveries, timeout=timeout)
+        return Settled(self._do(ReleaseConsumer(self._tenant, *self._of_consumer(consumer, topic, group)), timeout))
+
+    def extend(
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        lease: Duration | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Holds deliveries for `lease` from now on; by default as long as they were first held for."""
+        lease_ms = None if lease is None else milliseconds(lease, "lease")
+        if lease_ms is not None and not LIMITS.lease_ms_min <= lease_ms <= LIMITS.lease_ms_max:
+            raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
+        return self._settle("extend", deliveries, delay_ms=lease_ms, timeout=timeout)
+
+    def bury(
+        self, deliveries: Batch | Iterable[Delivery], *, reason: str = "", timeout: Duration | None = None
+    ) -> Settled:
+        """Moves deliveries to the dead letters now."""
+        return self._settle("bury", deliveries, reason=reason, timeout=timeout)
+
+    def held(
+        self,
+        *,
+        consumer: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        timeout: Duration | None = None,
+    ) -> list[Batch]:
+        """Gives a restarted consumer its unexpired leases back, a batch a group, and fences its former self off."""
+        command = Held(self._tenant, *self._of_consumer(consumer, topic, group))
+        return [Batch(self, claimed) for claimed in self._do(command, timeout)]
+
+    def _of_consumer(
+        self, consumer: str | None, topic: str | None, group: str | None
+    ) -> tuple[str, str | None, str | None]:
+        return (
+            self._consumer_name(consumer),
+            None if topic is None else _name(topic),
+            None if group is None else _name(group),
+        )
+
+    def _settle(
+        self,
+        verdict: str,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        delay_ms: int | None = None,
+        reason: str = "",
+        timeout: Duration | None = None,
+    ) -> Settled:
+        if not isinstance(reason, str):
+            raise InvalidArgument(f"reason must be a str, not {type(reason).__name__}.")
+        if isinstance(deliveries, Batch):
+            return self._settle_open(verdict, deliveries, delay_ms, reason, timeout)
+        if isinstance(deliveries, Delivery):
+            deliveries = [deliveries]
+        done, lost = 0, []
+        for batch, chosen in _by_batch(deliveries).items():
+            tokens = _tokens(chosen)
+            delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
+            command = Settle(self._tenant, batch.topic, batch.group, verdict, tokens, delay, reason)
+            verdicts: Verdicts = self._do(command, timeout)
+            batch.apply(verdict, tokens, verdicts)
+            done += verdicts.done
+            lost += _mark(chosen, verdict, verdicts)
+        return Settled(done, tuple(lost))
+
+    def _settle_open(
+        self, verdict: str, batch: Batch, delay_ms: int | None, reason: str, timeout: Duration | None
+    ) -> Settled:
+        tokens = batch.open_tokens()
+        if not tokens:
+            return Settled(0)
+        delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
+        command = Settle(self._tenant, batch.topic, batch.group, verdict, tokens, delay, reason)
+        verdicts: Verdicts = self._do(command, timeout)
+        batch.apply(verdict, tokens, verdicts)
+        gone = {lease for lease, _ in verdicts.lost}
+        if not gone and batch._deliveries is None:
+            return Settled(verdicts.done)
+        lost = [d for d in batch.deliveries if d._lease_id in gone and not d._settled]
+        if verdict != "extend":
+            for delivery in batch.deliveries:
+                delivery._settled = delivery._settled or delivery._lease_id not in gone
+        return Settled(verdicts.done, tuple(lost))
+
+    def renew(self, batch: Batch) -> Callable[[], None]:
+        """Renews a batch in the background until the returned function is called."""
+        return self._renewal.start(batch)
+
+    def _renew(self, batch: Batch) -> None:
+        self._settle_open("extend", batch, batch.lease_ms, "", None)
+
+    # Dead letters
+
+    def dead(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        after: tuple[int, int] = (0, -1),
+        limit: int | None = None,
+        timeout: Duration | None = None,
+    ) -> Iterator[DeadLetter]:
+        """A group's dead letters with payload and history, oldest offset first."""
+        name, group_name, most = _name(topic), _group(group), _page(limit)
+        given = 0
+        while given < most:
+            command = ListDead(self._tenant, name, group_name, after, min(100, most - given))
+            page: list[DeadLetter] = self._do(command, timeout)
+            yield from page
+            given += len(page)
+            if len(page) < command.limit:
+                return
+            after = (page[-1].message.partition, page[-1].message.offset)
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        ids: Iterable[str] | None = None,
+        rate: float | None = None,
+        limit: int | None = None,
+        timeout: Duration | None = None,
+    ) -> int:
+        """Sends dead letters back with fresh attempts: all, some by id, at most `limit`, `rate` a second."""
+        if isinstance(ids, str):
+            raise InvalidArgument("ids is a list of ids: pass [id].")
+        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate <= LIMITS.rate_per_s_max):
+            raise InvalidArgument(f"rate must be more than 0 and at most {LIMITS.rate_per_s_max} a second.")
+        wanted = None if ids is None else frozenset(ids)
+        most = None if limit is None else _page(limit)
+        return int(self._do(Redrive(self._tenant, _name(topic), _group(group), wanted, rate, most), timeout))
+
+    # Housekeeping
+
+    @property
+    def tenant(self) -> str:
+        """The tenant whose topics these are."""
+        return self._tenant
+
+    @property
+    def consumer(self) -> str:
+        """The name under which this client claims."""
+        return self._consumer_name(None)
+
+    def limits(self) -> dict[str, int]:
+        """The hard limits, published."""
+        from ..limits import published
+
+        return published()
+
+    def close(self) -> None:
+        """Finishes what was accepted and lets go of the store. Twice does nothing."""
+        if not self._closed:
+            self._closed = True
+            if os.getpid() == self._pid:
+                self._renewal.close()
+            self._port.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _alive(self) -> Port:
+        if self._closed:
+            raise Closed()
+        if os.getpid() != self._pid:
+            # The child of a fork: a consumer of its own, with its own renewals.
+            self._pid = os.getpid()
+            self._own_name = _consumer_name()
+            self._renewal = Renewal(self._renew)
+        return self._port
+
+    def _do(self, command: Any, timeout: Duration | None) -> Any:
+        return self._alive().do(command, deadline=self._deadline(timeout))
+
+    def _deadline(self, timeout: Duration | None) -> float | None:
+        return monotonic_s() + (self._timeout_s if timeout is None else _timeout_s(timeout))
+
+    def _consumer_name(self, consumer: str | None) -> str:
+        if consumer is not None:
+            return check_name(consumer, "consumer name", LIMITS.consumer_chars_max)
+        return self._consumer or self._own_name
+
+
+def _consumer_name() -> str:
+    return f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _settings(kind: str, settings: Mapping[str, Any]) -> TopicSettings:
+    known = TopicSettings.__slots__
+    for name in settings:
+        if name not in known:
+            raise InvalidArgument(f"There is no setting {name!r}. Settings: {', '.join(sorted(known))}.")
+    return TopicSettings(kind=kind, **settings)
+
+
+def _name(name: object) -> str:
+    return check_name(name, "name")
+
+
+def _group(group: object) -> str:
+    if group is None:
+        raise InvalidArgument("A log is consumed through a group: pass group=.")
+    return check_name(group, "group name")
+
+
+def _start(start: object) -> Start:
+    if isinstance(start, datetime):
+        return Start(at_ms=moment_ms(start, "start"))
+    return start_from(start)
+
+
+def _whole(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgument(f"{name} must be a whole number from 0 on; got {value!r}.")
+    return value
+
+
+def _count(value: object, name: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidArgument(f"{name} must be 1 to {most}; got {value!r}.")
+    return value
+
+
+def _bytes(value: int | None) -> int:
+    return LIMITS.claim_bytes_default if value is None else _count(value, "max_bytes", LIMITS.batch_bytes_max)
+
+
+def _page(limit: int | None) -> int:
+    return 2**62 if limit is None else _count(limit, "limit", 2**62)
+
+
+def _timeout_s(timeout: Duration) -> float:
+    ms = milliseconds(timeout, "timeout")
+    if not 0 < ms <= 3_600_000:
+        raise InvalidArgument("timeout must be more than 0 and at most an hour.")
+    return ms / 1000
+
+
+def _by_batch(deliveries: Iterable[Delivery]) -> dict[Batch, list[Delivery]]:
+    found: dict[Batch, list[Delivery]] = defaultdict(list)
+    try:
+        for delivery in deliveries:
+            found[delivery._batch].append(delivery)
+    except (AttributeError, TypeError) as error:
+        raise InvalidArgument("Settle a Batch, or Delivery objects that a claim gave you.") from error
+    return found
+
+
+def _tokens(deliveries: Iterable[Delivery]) -> tuple[Token, ...]:
+    indexes: dict[int, list[int]] = defaultdict(list)
+    for delivery in deliveries:
+        indexes[delivery._lease_id].append(delivery._index)
+    return tuple(Token(lease, tuple(chosen)) for lease, chosen in indexes.items())
+
+
+def _mark(deliveries: Iterable[Delivery], verdict: str, verdicts: Verdicts) -> list[Delivery]:
+    """Notes on each delivery how it was answered; returns the lost ones."""
+    lost = []
+    gone = set(verdicts.lost)
+    for delivery in deliveries:
+        token = (delivery._lease_id, delivery._index)
+        if token in gone or (delivery._lease_id, None) in gone:
+            lost.append(delivery)
+        elif token in verdicts.renewed:
+            delivery._lease_id, delivery._index = verdicts.renewed[token]
+        elif verdict != "extend":
+            delivery._settled = True
+    return lost

@@ -1,0 +1,76 @@
+"""Renews leases in the background, one thread for all batches of a client."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..clock import monotonic_s
+from ..errors import Error
+from ..events import log
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+
+class Renewal:
+    """Extends each batch's leases when a third of their time is over."""
+
+    def __init__(self, extend: Callable[[Batch], None]) -> None:
+        self._extend = extend
+        self._due: list[tuple[float, int, Batch]] = []
+        self._order = itertools.count()
+        self._active: set[int] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def start(self, batch: Batch) -> Callable[[], None]:
+        """Begins to renew a batch; what it returns ends it."""
+        number = next(self._order)
+        with self._changed:
+            self._active.add(number)
+            self._push(batch, number)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._loop, name="duly-renewal", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+        def stop() -> None:
+            with self._changed:
+                self._active.discard(number)
+
+        return stop
+
+    def close(self) -> None:
+        """Renews nothing any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _push(self, batch: Batch, number: int) -> None:
+        heapq.heappush(self._due, (monotonic_s() + batch.lease_ms / 3000, number, batch))
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and (not self._due or self._due[0][0] > monotonic_s()):
+                    self._changed.wait(self._due[0][0] - monotonic_s() if self._due else None)
+                if self._closed:
+                    return
+                _, number, batch = heapq.heappop(self._due)
+                if number not in self._active:
+                    continue
+            try:
+                self._extend(batch)
+            except Error as error:
+                # The next try comes well before the lease ends.
+                log.warning("renewing %r failed: %s", batch, error)
+            with self._changed:
+                if number in self._active and batch.open_tokens():
+                    self._push(batch, number)

@@ -1,0 +1,117 @@
+"""Time. The only file that asks the machine what time it is.
+
+Times inside Duly are whole milliseconds since 1970 (`_ms`, `_at`); the public Python API
+takes seconds, `timedelta` and aware `datetime`, and the functions below translate.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from .errors import InvalidArgument
+
+Duration = float | int | timedelta
+
+
+class Clock(Protocol):
+    """Tells the store's time and turns a moment into a wait."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970; never smaller than the last answer."""
+        ...
+
+    def wait_s(self, until_ms: int) -> float | None:
+        """How long to wait until a moment; None means: until `on_change` calls."""
+        ...
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Calls back whenever time has been moved by hand."""
+        ...
+
+
+class SystemClock:
+    """The host's clock, held so that it never runs backwards inside a process."""
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+
+    def now_ms(self) -> int:
+        now = time.time_ns() // 1_000_000
+        if now > self._last_ms:
+            self._last_ms = now
+        return self._last_ms
+
+    def wait_s(self, until_ms: int) -> float | None:
+        # Half a millisecond more: waking a hair early would cost a second, useless look.
+        return max(0.0, (until_ms - time.time_ns() // 1_000_000) / 1000 + 0.0005)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Nothing: the host's clock moves by itself."""
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._listeners: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def wait_s(self, until_ms: int) -> float | None:
+        return 0.0 if until_ms <= self._now_ms else None
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        with self._lock:
+            self._listeners.append(listener)
+
+    def advance(self, duration: Duration) -> None:
+        """Moves time ahead and wakes whoever waits for it."""
+        with self._lock:
+            self._now_ms += milliseconds(duration, "duration")
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener()
+
+
+def monotonic_s() -> float:
+    """Seconds on a clock that only moves forward, for measuring timeouts."""
+    return time.monotonic()
+
+
+def milliseconds(duration: Duration, name: str) -> int:
+    """A duration in seconds or as a timedelta, in whole milliseconds."""
+    if isinstance(duration, timedelta):
+        return round(duration.total_seconds() * 1000)
+    if isinstance(duration, bool) or not isinstance(duration, (int, float)):
+        raise InvalidArgument(f"{name} must be seconds or a timedelta, not {type(duration).__name__}.")
+    if not math.isfinite(duration):
+        raise InvalidArgument(f"{name} must be a finite number of seconds, not {duration}.")
+    return round(duration * 1000)
+
+
+def moment_ms(moment: datetime, name: str) -> int:
+    """An aware datetime in milliseconds since 1970; naive ones are refused."""
+    if not isinstance(moment, datetime):
+        raise InvalidArgument(f"{name} must be a datetime with a time zone, not {type(moment).__name__}.")
+    if moment.tzinfo is None:
+        raise InvalidArgument(
+            f"{name} has no time zone, so it names no moment. "
+            "Give one: datetime.now(timezone.utc), or moment.astimezone()."
+        )
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def from_ms(moment: int) -> datetime:
+    """Milliseconds since 1970 as an aware datetime in UTC."""
+    return _EPOCH + timedelta(milliseconds=moment)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,183 @@
+"""Blocks: how messages lie in the store. Immutable, checksummed, bound to their place.
+
+    header    fixed: magic, format, form, columns, key id, tenant, partition, base offset, count,
+              published at, lengths, checksum
+    preamble  msgpack: [[publish id, count], …], whose batches are inside, so that a publish whose
+              outcome is in doubt can be found again
+    body      listed: msgpack of the columns; arrow: one record batch, its schema known from the
+              header's columns and therefore not stored
+
+The checksum covers header, preamble and body. The place is part of the header, so a block that
+was moved, swapped or copied to another row fails as surely as one with a flipped bit.
+The key id is 0 until encryption at rest arrives (issue 7).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import xxhash
+
+from ..errors import CorruptBlock, IncompatibleStore
+from ..limits import LIMITS
+from .columns import NAMES, Columns, arrow_schema, join, to_arrow
+
+_MAGIC = b"DULY"
+_FORMAT = 1
+_LISTED, _ARROW = 1, 2
+_HEADER = struct.Struct("<4sBBHIQQQIQIIQ")
+_CHECKSUM_AT = _HEADER.size - 8
+
+_encoder = msgspec.msgpack.Encoder()
+_decode = msgspec.msgpack.Decoder().decode
+
+Publishes = Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a block belongs."""
+
+    tenant: int
+    partition: int
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block read back and found whole."""
+
+    place: Place
+    count: int
+    published_at: int
+    columns: Columns
+    publishes: Publishes
+
+    @property
+    def base(self) -> int:
+        """The offset of its first message."""
+        return self.place.base
+
+    @property
+    def end(self) -> int:
+        """The offset after its last message."""
+        return self.place.base + self.count
+
+
+def encode(place: Place, columns: Columns, published_at: int, publishes: Publishes) -> bytes:
+    """The block's bytes."""
+    names = columns.names
+    mask = sum(1 << NAMES.index(name) for name in names)
+    preamble = _encoder.encode(publishes)
+    body: Any
+    if columns.arrow is None:
+        form, body = _LISTED, _encoder.encode([columns.listed[name] for name in names])
+    else:
+        form, body = _ARROW, memoryview(to_arrow(columns).serialize())
+    fields = (_MAGIC, _FORMAT, form, mask, 0, place.tenant, place.partition, place.base, columns.count, published_at)
+    lengths = (len(preamble), len(body))
+    digest = xxhash.xxh3_64(_HEADER.pack(*fields, *lengths, 0))
+    digest.update(preamble)
+    digest.update(body)
+    return b"".join((_HEADER.pack(*fields, *lengths, digest.intdigest()), preamble, body))
+
+
+def decode(place: Place, stored: bytes) -> Block:
+    """Reads a block back. Raises CorruptBlock unless every bit and its place are right."""
+    if len(stored) < _HEADER.size or stored[:4] != _MAGIC:
+        raise _corrupt(place, "it has no block header")
+    (_, version, form, mask, key, tenant, partition, base, count, published_at, preamble_len, body_len, checksum) = (
+        _HEADER.unpack_from(stored)
+    )
+    if len(stored) != _HEADER.size + preamble_len + body_len:
+        raise _corrupt(place, "its length is wrong")
+    view = memoryview(stored)
+    digest = xxhash.xxh3_64(view[:_CHECKSUM_AT])
+    digest.update(bytes(8))
+    digest.update(view[_HEADER.size :])
+    if digest.intdigest() != checksum:
+        raise _corrupt(place, "its checksum is wrong")
+    if (tenant, partition, base) != (place.tenant, place.partition, place.base):
+        raise _corrupt(place, f"it belongs to partition {partition} at offset {base}")
+    if version != _FORMAT or key != 0 or form not in (_LISTED, _ARROW):
+        raise IncompatibleStore(f"A block has format {version}, form {form}, key {key}: a newer Duly wrote it.")
+    body_at = _HEADER.size + preamble_len
+    publishes = [(publish_id, n) for publish_id, n in _decode(view[_HEADER.size : body_at])]
+    columns = _decode_body(form, [name for at, name in enumerate(NAMES) if mask >> at & 1], count, stored, body_at)
+    return Block(place, count, published_at, columns, publishes)
+
+
+def _decode_body(form: int, names: list[str], count: int, stored: bytes, body_at: int) -> Columns:
+    if form == _LISTED:
+        return Columns(count, lists=dict(zip(names, _decode(memoryview(stored)[body_at:]), strict=True)))
+    import pyarrow as pa
+
+    body = pa.py_buffer(stored).slice(body_at)
+    return Columns(count, arrow=pa.ipc.read_record_batch(pa.ipc.read_message(body), arrow_schema(names)))
+
+
+def _corrupt(place: Place, why: str) -> CorruptBlock:
+    return CorruptBlock(
+        f"The block at offset {place.base} of partition {place.partition} is corrupt: {why}. "
+        "It is not served. Run `duly doctor`; restore a backup, or seek past it.",
+        partition_id=place.partition,
+        base=place.base,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A published batch's part for one partition, before it has become blocks."""
+
+    publish_id: str
+    columns: Columns
+
+
+def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes]]:
+    """Pieces in order as the columns of blocks: small neighbours joined, big ones cut."""
+    formed: list[tuple[Columns, Publishes]] = []
+    small: list[Piece] = []
+    small_count = small_bytes = 0
+
+    def flush() -> None:
+        nonlocal small_count, small_bytes
+        if small:
+            columns = join([piece.columns for piece in small])
+            formed.append((columns, [(piece.publish_id, piece.columns.count) for piece in small]))
+            small.clear()
+            small_count = small_bytes = 0
+
+    for piece in pieces:
+        columns = piece.columns
+        size = columns.bytes
+        if columns.arrow is not None or size > LIMITS.block_bytes_max:
+            flush()
+            formed.extend((part, [(piece.publish_id, part.count)]) for part in _cut(columns))
+            continue
+        if small_count + columns.count > LIMITS.block_messages_max or small_bytes + size > LIMITS.block_bytes_max:
+            flush()
+        small.append(piece)
+        small_count += columns.count
+        small_bytes += size
+    flush()
+    return formed
+
+
+def _cut(columns: Columns) -> list[Columns]:
+    """A batch in slices that fit a block each; one message may fill a block alone."""
+    if columns.count <= LIMITS.block_messages_max and columns.bytes <= LIMITS.block_bytes_max:
+        return [columns]
+    sizes = columns.sizes().tolist()
+    slices: list[Columns] = []
+    start, held = 0, 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start >= LIMITS.block_messages_max or held + size > LIMITS.block_bytes_max):
+            slices.append(columns.slice(start, index))
+            start, held = index, 0
+        held += size
+    slices.append(columns.slice(start, columns.count))
+    return slices

@@ -1,0 +1,408 @@
+"""claim: take due messages of a group under a lease.
+
+A claim serves, partition by partition, what is due again (retries, and leases whose holder let
+them expire) and what was never delivered (from the group's cursor on). When both are there each
+gets half, so that neither a storm of retries nor a flood of new messages starves the other.
+
+What comes from an expired lease is *suspect*: it may have killed its consumer. It is handed out
+by itself, in halves, so that the innocent are told from the guilty (DESIGN.md §5, rule 8).
+
+A corrupt block is never skipped: what lies before it is delivered, other partitions go on, and a
+claim that finds nothing else raises CorruptBlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ..errors import CorruptBlock, Error
+from ..events import Event
+from ..limits import LIMITS
+from ..message import Failure
+from ..store.contract import LEASED, WAITING, DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
+from .block import Block
+from .find import cursor_of, find_group, find_log, head_of, set_cursor
+from .lease import add_failure, live_offsets, over, settle_bits
+from .read import blocks_of_offsets
+
+# One claim looks at no more expired messages than this before it lets others have the writer.
+EXPIRED_LOOK_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A consumer's wish. `lease_ms` None takes the group's."""
+
+    tenant: str
+    topic: str
+    group: str
+    consumer: str
+    max_messages: int
+    max_bytes: int
+    lease_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Messages [start, stop) of a block; `first_index` is the first one's index in its lease."""
+
+    block: Block
+    start: int
+    stop: int
+    first_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Messages of one lease as handed to a consumer."""
+
+    lease_id: int
+    partition: int
+    partition_id: int
+    attempt: int
+    count: int
+    slices: tuple[Slice, ...]
+
+
+@dataclass(slots=True)
+class Claimed:
+    """What a claim got. Without parcels, `next_due` says when to look again by itself."""
+
+    topic: str
+    group: str
+    lease_ms: int
+    expires_at: int
+    parcels: list[Parcel] = field(default_factory=list)
+    partitions: tuple[int, ...] = ()
+    next_due: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages were got."""
+        return sum(parcel.count for parcel in self.parcels)
+
+
+def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exception]:
+    """Serves every claim in turn."""
+    answers: list[Claimed | Exception] = []
+    for command in commands:
+        try:
+            topic = find_log(tx, command.tenant, command.topic)
+            group = find_group(tx, topic, command.group)
+        except Error as error:
+            answers.append(error)
+        else:
+            answers.append(_Claiming(tx, command, topic, group).run())
+    return answers
+
+
+class _Claiming:
+    """One claim at work."""
+
+    def __init__(self, tx: Transaction, command: Claim, topic: TopicRow, group: GroupRow) -> None:
+        self.tx = tx
+        self.topic = topic
+        self.group = group
+        self.consumer = command.consumer
+        self.retry = group.settings.retry or topic.settings.retry
+        own_lease_ms = None if group.settings.lease is None else round(float(group.settings.lease) * 1000)
+        lease_ms = command.lease_ms or own_lease_ms or topic.settings.lease_ms
+        self.want = command.max_messages
+        self.budget = command.max_bytes
+        self.got = Claimed(topic.name, group.name, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions)
+        self.corrupt: CorruptBlock | None = None
+
+    def run(self) -> Claimed | CorruptBlock:
+        if self.topic.paused or self.group.paused:
+            return self.got
+        for number in self._partitions_in_turn():
+            if self._serve(number, self.topic.partitions[number]):
+                break
+        active = bool(self.got.parcels)
+        self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
+        if not active:
+            if self.corrupt is not None:
+                return self.corrupt
+            if self.got.next_due is None:
+                self.got.next_due = self._next_due()
+        return self.got
+
+    def _partitions_in_turn(self) -> list[int]:
+        """Partition numbers, beginning with another one each time."""
+        many = len(self.topic.partitions)
+        if many == 1:
+            return [0]
+        key = ("claim turn", self.group.id)
+        turn = (self.tx.recall(key) or 0) % many
+        self.tx.remember(key, turn + 1)
+        return [*range(turn, many), *range(turn)]
+
+    def _serve(self, number: int, partition: int) -> bool:
+        """Takes from one partition. True ends the claim: it is full, or it got suspects."""
+        head = head_of(self.tx, self.topic.tenant_id, partition)
+        cursor = cursor_of(self.tx, self.topic.tenant_id, partition, self.group.id)
+        fresh = head.next_offset > max(cursor, head.first_offset)
+        share = max(1, self.want // 2) if fresh else self.want
+        if self._take_due(number, partition, share):
+            return True
+        if fresh and self.want > 0:
+            self._take_fresh(number, partition)
+        return self.want <= 0 or self.budget <= 0
+
+    # What is due again
+
+    def _take_due(self, number: int, partition: int, share: int) -> bool:
+        """Takes up to `share` messages that are due again. True when suspects were handed out."""
+        rows = self.tx.leases_due(
+            self.topic.tenant_id, partition, self.group.id, self.tx.now_ms, min(share, LIMITS.page_max)
+        )
+        for row in rows:
+            if share <= 0 or self.budget <= 0:
+                break
+            suspect = row.state == LEASED or row.suspect
+            if suspect and self.got.parcels:
+                continue
+            try:
+                taken = self._take_expired(number, row) if row.state == LEASED else self._take_row(number, row, share)
+            except CorruptBlock as error:
+                self._report(error, partition)
+                continue
+            share -= taken
+            if suspect and taken:
+                return True
+        return False
+
+    def _take_expired(self, number: int, row: LeaseRow) -> int:
+        """Takes over a lease whose time ran out."""
+        offsets = live_offsets(row)
+        self._alert("lease_taken_over", row, {"from": row.consumer, "to": self.consumer, "attempts": row.attempts})
+        failure = Failure(row.attempts, self.tx.now_ms, "expired", "the lease expired", row.consumer)
+        row = replace(row, state=WAITING, suspect=True, history=add_failure(row.history, failure))
+        if len(offsets) == 1 and row.alone and row.attempts >= self.retry.max_attempts:
+            self.tx.lease_delete(row.tenant_id, row.id)
+            reason = f"the lease expired {row.attempts} times"
+            bury(self.tx, self.topic, self.group, row, offsets, reason)
+            return 0
+        half = (len(offsets) + 1) // 2
+        return self._hand_out(number, row, offsets, min(half, self.want))
+
+    def _take_row(self, number: int, row: LeaseRow, share: int) -> int:
+        """Takes messages that waited for their next attempt."""
+        return self._hand_out(number, row, live_offsets(row), share)
+
+    def _hand_out(self, number: int, row: LeaseRow, offsets: list[int], most: int) -> int:
+        """Leases the first `most` of the row's messages anew and leaves the rest where they wait."""
+        found = blocks_of_offsets(self.tx, row.tenant_id, row.partition, offsets[:most])
+        slices: list[Slice] = []
+        held: list[int] = []
+        gone = 0
+        for offset, block, index in found:
+            if has_expired(block, index, self.tx.now_ms):
+                gone += 1
+                continue
+            size = len(block.columns.values("payload", index, index + 1)[0])
+            if held and size > self.budget:
+                break
+            slices.append(Slice(block, index, index + 1, len(held)))
+            held.append(offset)
+            self.budget -= size
+        looked = gone + len(held)
+        self.tx.lease_delete(row.tenant_id, row.id)
+        rest = offsets[looked:]
+        if rest:
+            self.tx.lease_insert(replace(over(row, rest), due_at=min(row.due_at, self.tx.now_ms)))
+        if gone:
+            self._tell_expired(row.partition, offsets[0], gone)
+        if held:
+            self._lease(number, row.partition, over(row, held), row.attempts + 1, slices)
+        return len(held)
+
+    # What was never delivered
+
+    def _take_fresh(self, number: int, partition: int) -> None:
+        """Takes messages from the cursor on, as one range."""
+        head = head_of(self.tx, self.topic.tenant_id, partition)
+        cursor = cursor_of(self.tx, self.topic.tenant_id, partition, self.group.id)
+        start = max(cursor, head.first_offset)
+        if start > cursor:
+            self._tell("skipped", partition, cursor, start - cursor, {"why": "retention dropped unsettled messages"})
+        looked = 0
+        while start < head.next_offset and self.want > 0 and self.budget > 0:
+            stop = min(head.next_offset, start + self.want)
+            slices, gone, end = self._read_fresh(partition, start, stop)
+            if end == start:
+                break
+            set_cursor(self.tx, self.topic.tenant_id, partition, self.group.id, end)
+            if gone:
+                self._tell_expired(partition, start, len(gone))
+            if end - start > len(gone):
+                self._lease_range(number, partition, start, end, gone, slices)
+            looked += end - start
+            start = end
+            if self.corrupt is not None:
+                break
+            if looked >= EXPIRED_LOOK_MAX and not self.got.parcels:
+                self.got.next_due = self.tx.now_ms
+                break
+
+    def _read_fresh(self, partition: int, start: int, stop: int) -> tuple[list[Slice], list[int], int]:
+        """Slices of [start, stop), the indexes of the expired, and where the byte budget or corruption ended it."""
+        slices: list[Slice] = []
+        gone: list[int] = []
+        at = start
+        try:
+            for block in self.tx.blocks(self.topic.tenant_id, partition, start, stop):
+                low, high = at - block.base, min(stop, block.end) - block.base
+                high, full = self._within_budget(block, low, high, first=at == start and not self.got.parcels)
+                if high > low:
+                    slices.append(Slice(block, low, high, at - start))
+                    gone.extend(at - start + shift for shift in _expired_shifts(block, low, high, self.tx.now_ms))
+                    at += high - low
+                if full:
+                    break
+        except CorruptBlock as error:
+            self._report(error, partition)
+        return slices, gone, at
+
+    def _within_budget(self, block: Block, low: int, high: int, *, first: bool) -> tuple[int, bool]:
+        """How far into the block the byte budget reaches; the very first message always fits."""
+        whole = block.columns.bytes
+        if whole <= self.budget:
+            if low == 0 and high == block.count:
+                self.budget -= whole
+            else:
+                self.budget -= int(block.columns.sizes()[low:high].sum())
+            return high, False
+        for index, size in enumerate(block.columns.sizes()[low:high].tolist(), start=low):
+            if size > self.budget and not (first and index == low):
+                return index, True
+            self.budget -= size
+        return high, self.budget <= 0
+
+    def _lease_range(
+        self, number: int, partition: int, start: int, end: int, gone: list[int], slices: list[Slice]
+    ) -> None:
+        row = LeaseRow(
+            tenant_id=self.topic.tenant_id,
+            partition=partition,
+            group=self.group.id,
+            due_at=0,
+            state=LEASED,
+            consumer="",
+            claimed_at=0,
+            base=start,
+            count=end - start,
+            live=end - start,
+            attempts=0,
+        )
+        if gone:
+            row = replace(row, settled=settle_bits(row, gone), live=row.live - len(gone))
+            slices = _without(slices, set(gone))
+        self._lease(number, partition, row, 1, slices)
+
+    # Writing it down
+
+    def _lease(self, number: int, partition: int, row: LeaseRow, attempt: int, slices: list[Slice]) -> None:
+        """Writes the lease and puts its messages into the answer."""
+        row = replace(
+            row,
+            state=LEASED,
+            due_at=self.got.expires_at,
+            consumer=self.consumer,
+            claimed_at=self.tx.now_ms,
+            attempts=attempt,
+            alone=row.live == 1 and not self.got.parcels,
+        )
+        lease_id = self.tx.lease_insert(row)
+        self.got.parcels.append(Parcel(lease_id, number, partition, attempt, row.live, tuple(slices)))
+        self.want -= row.live
+
+    def _next_due(self) -> int | None:
+        """The earliest moment at which something of the group is due again by itself."""
+        tenant_id, group = self.topic.tenant_id, self.group.id
+        moments = [self.tx.lease_next_due(tenant_id, partition, group) for partition in self.topic.partitions]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _report(self, error: CorruptBlock, partition: int) -> None:
+        self.corrupt = error
+        self._tell("block_corrupt", partition, error.facts["base"], 0, {"why": str(error)})
+
+    def _alert(self, kind: str, row: LeaseRow, facts: dict[str, object]) -> None:
+        self._tell(kind, row.partition, row.base, row.live, facts)
+
+    def _tell_expired(self, partition: int, offset: int, count: int) -> None:
+        self._tell("ttl_expired", partition, offset, count, {})
+
+    def _tell(self, kind: str, partition: int, offset: int, count: int, facts: dict[str, object]) -> None:
+        tell(self.tx, self.topic, self.group, kind, partition=partition, offset=offset, count=count, facts=facts)
+
+
+def tell(
+    tx: Transaction,
+    topic: TopicRow,
+    group: GroupRow,
+    kind: str,
+    *,
+    partition: int,
+    offset: int,
+    count: int,
+    facts: dict[str, object],
+) -> None:
+    """Adds an event to what follows the commit."""
+    number = topic.partitions.index(partition)
+    event = Event(kind, tx.now_ms, topic.tenant, topic.name, group.name, number, offset, count, facts)
+    tx.aftermath.events.append(event)
+
+
+def bury(
+    tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, offsets: Sequence[int], reason: str
+) -> None:
+    """Moves messages to the group's dead letters, or drops them where it keeps none."""
+    keep = group.settings.dead_letters
+    if topic.settings.dead_letters if keep is None else keep:
+        for offset in offsets:
+            tx.dead_insert(
+                DeadRow(
+                    tenant_id=row.tenant_id,
+                    partition=row.partition,
+                    group=row.group,
+                    offset=offset,
+                    buried_at=tx.now_ms,
+                    attempts=row.attempts,
+                    reason=reason,
+                    history=row.history,
+                )
+            )
+    facts: dict[str, object] = {"reason": reason, "attempts": row.attempts}
+    tell(
+        tx, topic, group, "buried", partition=row.partition, offset=offsets[0], count=len(offsets), facts=facts
+    )
+
+
+def has_expired(block: Block, index: int, now_ms: int) -> bool:
+    """Whether a message is past its expiry."""
+    moments = block.columns.values("expires_at", index, index + 1)
+    return moments is not None and moments[0] is not None and moments[0] <= now_ms
+
+
+def _expired_shifts(block: Block, low: int, high: int, now_ms: int) -> list[int]:
+    """Which of the messages [low, high) are past their expiry, counted from `low`."""
+    moments = block.columns.values("expires_at", low, high)
+    if moments is None:
+        return []
+    return [shift for shift, moment in enumerate(moments) if moment is not None and moment <= now_ms]
+
+
+def _without(slices: list[Slice], gone: set[int]) -> list[Slice]:
+    """The slices cut so that they leave out the lease indexes in `gone`."""
+    cut: list[Slice] = []
+    for part in slices:
+        start = part.start
+        for index in range(part.start, part.stop + 1):
+            at = part.first_index + index - part.start
+            if index == part.stop or at in gone:
+                if index > start:
+                    cut.append(Slice(part.block, start, index, part.first_index + start - part.start))
+                start = index + 1
+    return cut

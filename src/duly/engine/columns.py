@@ -1,0 +1,410 @@
+"""A batch of messages as columns: what publish checks, blocks carry and deliveries read.
+
+A batch is either *listed* (Python lists: small batches, built from messages) or *arrow* (one
+record batch: big batches, and tables that come from Arrow, with no work per row). Both have the
+same columns; a column that no message uses is absent. The choice is made once, when the batch
+is built, and the block remembers it (block.py).
+
+    payload     binary, required
+    id, key     string
+    headers     map<string, string>
+    expires_at  int64, milliseconds since 1970
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..clock import milliseconds, moment_ms
+from ..errors import InvalidArgument, LimitExceeded
+from ..limits import LIMITS
+from ..message import MADE_ID_MARK, Message
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+NAMES = ("payload", "id", "key", "headers", "expires_at")
+
+# Below this a record batch costs more bytes and time than lists do.
+ARROW_FROM = 64
+
+
+class Columns:
+    """An immutable batch of messages, by column."""
+
+    __slots__ = ("_lists", "arrow", "count")
+
+    def __init__(
+        self, count: int, *, lists: Mapping[str, list[Any]] | None = None, arrow: pa.RecordBatch | None = None
+    ) -> None:
+        self.count = count
+        self.arrow = arrow
+        self._lists: dict[str, list[Any]] = dict(lists or {})
+
+    @property
+    def listed(self) -> Mapping[str, list[Any]]:
+        """The columns of a listed batch."""
+        assert self.arrow is None
+        return self._lists
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that some message uses, in the order of NAMES."""
+        present = self._lists if self.arrow is None else self.arrow.schema.names
+        return [name for name in NAMES if name in present]
+
+    def values(self, name: str, start: int = 0, stop: int | None = None) -> list[Any] | None:
+        """A column, or a slice of it, as Python values; None when no message uses it."""
+        stop = self.count if stop is None else stop
+        if self.arrow is None:
+            column = self._lists.get(name)
+            return column if column is None or (start == 0 and stop == self.count) else column[start:stop]
+        if name not in self.arrow.schema.names:
+            return None
+        found: list[Any] = self.arrow.column(name).slice(start, stop - start).to_pylist()
+        return [dict(pairs) if pairs else None for pairs in found] if name == "headers" else found
+
+    def sizes(self) -> np.ndarray[Any, Any]:
+        """The payload bytes of every message."""
+        import numpy as np
+
+        if self.arrow is None:
+            return np.fromiter(map(len, self._lists["payload"]), dtype=np.int64, count=self.count)
+        return _offsets(self.arrow)[1:] - _offsets(self.arrow)[:-1]
+
+    @property
+    def bytes(self) -> int:
+        """The payload bytes of all messages."""
+        if self.arrow is None:
+            return sum(map(len, self._lists["payload"]))
+        offsets = _offsets(self.arrow)
+        return int(offsets[-1] - offsets[0])
+
+    def slice(self, start: int, stop: int) -> Columns:
+        """The messages from `start` up to `stop`."""
+        if start == 0 and stop == self.count:
+            return self
+        if self.arrow is None:
+            return Columns(stop - start, lists={name: column[start:stop] for name, column in self._lists.items()})
+        return Columns(stop - start, arrow=self.arrow.slice(start, stop - start))
+
+    def take(self, indexes: Sequence[int]) -> Columns:
+        """The messages at `indexes`, in that order."""
+        if self.arrow is None:
+            picked = {name: [column[i] for i in indexes] for name, column in self._lists.items()}
+            return Columns(len(indexes), lists=picked)
+        import pyarrow as pa
+
+        return Columns(len(indexes), arrow=self.arrow.take(pa.array(indexes, pa.int64())))
+
+    def with_expiry(self, now_ms: int, ttl_ms: int | None) -> Columns:
+        """The same messages with absolute expiries: a negative one is a ttl, a missing one takes `ttl_ms`."""
+        if self.arrow is None:
+            given = self._lists.get("expires_at") or [None] * self.count
+            default = None if ttl_ms is None else now_ms + ttl_ms
+            absolute = [default if at is None else now_ms - at if at < 0 else at for at in given]
+            return Columns(self.count, lists={**self._lists, "expires_at": absolute})
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = self.arrow.schema.names
+        column = self.arrow.column("expires_at") if "expires_at" in names else pa.nulls(self.count, pa.int64())
+        column = pc.if_else(pc.less(column, 0), pc.subtract(now_ms, column), column)
+        if ttl_ms is not None:
+            column = pc.fill_null(column, now_ms + ttl_ms)
+        present = [name for name in NAMES if name in names or name == "expires_at"]
+        arrays = [column if name == "expires_at" else self.arrow.column(name) for name in present]
+        return Columns(self.count, arrow=pa.record_batch(arrays, schema=arrow_schema(present)))
+
+
+def join(parts: Sequence[Columns]) -> Columns:
+    """Several listed batches as one."""
+    if len(parts) == 1:
+        return parts[0]
+    present = [name for name in NAMES if any(name in part.listed for part in parts)]
+    joined: dict[str, list[Any]] = {name: [] for name in present}
+    for part in parts:
+        for name in present:
+            column = part.listed.get(name)
+            joined[name].extend([None] * part.count if column is None else column)
+    return Columns(sum(part.count for part in parts), lists=joined)
+
+
+def _offsets(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
+    """The payload column's offsets, from its first message to past its last."""
+    import numpy as np
+
+    column = batch.column("payload")
+    buffer = column.buffers()[1]
+    return np.frombuffer(buffer, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """The one Arrow schema of those columns."""
+    import pyarrow as pa
+
+    types = {
+        "payload": pa.binary(),
+        "id": pa.string(),
+        "key": pa.string(),
+        "headers": pa.map_(pa.string(), pa.string()),
+        "expires_at": pa.int64(),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in names])
+
+
+def to_arrow(columns: Columns) -> pa.RecordBatch:
+    """The batch as one Arrow record batch."""
+    if columns.arrow is not None:
+        return columns.arrow
+    import pyarrow as pa
+
+    schema = arrow_schema(columns.names)
+    arrays = []
+    for entry in schema:
+        values: list[Any] = columns.listed[entry.name]
+        if entry.name == "headers":
+            values = [None if headers is None else list(headers.items()) for headers in values]
+        arrays.append(pa.array(values, entry.type))
+    return pa.record_batch(arrays, schema=schema)
+
+
+class Checked:
+    """A batch ready to publish: its columns, and the partition that each message names, if any."""
+
+    __slots__ = ("bytes", "columns", "partitions", "relative")
+
+    def __init__(
+        self, columns: Columns, partitions: Sequence[int | None] | None = None, relative: bool = False
+    ) -> None:
+        self.columns = columns
+        self.partitions = partitions
+        # With ttl the expiry column holds durations until the store's clock has been asked.
+        self.relative = relative
+        self.bytes = columns.bytes
+
+
+def check_batch(messages: object) -> Checked:
+    """Turns whatever publish was given into columns. Refuses it whole, naming the bad index."""
+    if isinstance(messages, Message) or isinstance(messages, (bytes, bytearray, memoryview, str)):
+        messages = [messages]
+    if _is_arrow(messages):
+        return _check_arrow(messages)
+    if isinstance(messages, Mapping) or not hasattr(messages, "__iter__"):
+        raise InvalidArgument(
+            f"publish takes bytes, a duly.Message, a list of them, or an Arrow table; not {type(messages).__name__}."
+        )
+    listed: list[Any] = list(messages)
+    if not listed:
+        raise InvalidArgument("The batch is empty. Publish at least one message.")
+    if len(listed) > LIMITS.batch_messages_max:
+        raise LimitExceeded(
+            f"A batch has at most {LIMITS.batch_messages_max} messages; this one has {len(listed)}. Split it."
+        )
+    checked = _check_listed(listed)
+    if checked.bytes > LIMITS.batch_bytes_max:
+        raise LimitExceeded(
+            f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {checked.bytes}. Split it."
+        )
+    return checked
+
+
+def _check_listed(listed: list[Any]) -> Checked:
+    count = len(listed)
+    if set(map(type, listed)) == {bytes}:
+        return Checked(_choose_form(Columns(count, lists={"payload": listed})))
+    lists: dict[str, list[Any]] = {name: [None] * count for name in NAMES}
+    partitions: list[int | None] = [None] * count
+    relative = [False] * count
+    for index, given in enumerate(listed):
+        try:
+            message = given if isinstance(given, Message) else Message(given)
+            _check_message(message, index, lists, partitions, relative)
+        except LimitExceeded as error:
+            raise LimitExceeded(f"Message {index}: {error}", index=index) from None
+        except InvalidArgument as error:
+            raise InvalidArgument(f"Message {index}: {error}", index=index) from None
+    used = {name: column for name, column in lists.items() if name == "payload" or any(v is not None for v in column)}
+    if any(relative):
+        # Negative marks a ttl: no moment before 1970 can be given as an expiry.
+        used["expires_at"] = [
+            -value if is_ttl else value for value, is_ttl in zip(used["expires_at"], relative, strict=True)
+        ]
+    named = partitions if any(number is not None for number in partitions) else None
+    return Checked(_choose_form(Columns(count, lists=used)), named, relative=any(relative))
+
+
+def _choose_form(columns: Columns) -> Columns:
+    """Arrow for big batches; a batch past the limit stays as it is, to be refused."""
+    if columns.count < ARROW_FROM or columns.bytes > LIMITS.batch_bytes_max:
+        return columns
+    return Columns(columns.count, arrow=to_arrow(columns))
+
+
+def _check_message(
+    message: Message,
+    index: int,
+    lists: dict[str, list[Any]],
+    partitions: list[int | None],
+    relative: list[bool],
+) -> None:
+    """Checks one message and writes it into the columns at `index`."""
+    lists["payload"][index] = _payload(message.payload)
+    if message.id is not None:
+        lists["id"][index] = _text(message.id, "id", LIMITS.id_bytes_max)
+        if message.id.startswith(MADE_ID_MARK):
+            raise InvalidArgument(f"an id must not begin with {MADE_ID_MARK!r}: those are made by Duly.")
+    if message.key is not None:
+        lists["key"][index] = _text(message.key, "key", LIMITS.key_bytes_max)
+    if message.headers:
+        lists["headers"][index] = _headers(message.headers)
+    if message.ttl is not None and message.expires_at is not None:
+        raise InvalidArgument("give ttl or expires_at, not both.")
+    if message.ttl is not None:
+        ttl_ms = milliseconds(message.ttl, "ttl")
+        if not 1 <= ttl_ms <= LIMITS.ttl_ms_max:
+            raise LimitExceeded(f"ttl must be 0.001 to {LIMITS.ttl_ms_max // 1000} seconds.")
+        lists["expires_at"][index], relative[index] = ttl_ms, True
+    if message.expires_at is not None:
+        lists["expires_at"][index] = max(0, moment_ms(message.expires_at, "expires_at"))
+    if message.partition is not None:
+        if isinstance(message.partition, bool) or not isinstance(message.partition, int) or message.partition < 0:
+            raise InvalidArgument(f"partition must be 0 or more; got {message.partition!r}.")
+        partitions[index] = message.partition
+    for name in ("due", "priority", "lane"):
+        if getattr(message, name) is not None:
+            raise InvalidArgument(f"{name} belongs to queues; this topic is a log.")
+
+
+def _payload(payload: object) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, (bytearray, memoryview)):
+        return bytes(payload)
+    if isinstance(payload, str):
+        raise InvalidArgument('a payload is bytes, not str: use text.encode(), or Message.json(…) for JSON.')
+    raise InvalidArgument(f"a payload is bytes, not {type(payload).__name__}.")
+
+
+def _text(text: object, what: str, bytes_max: int) -> str:
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what} must be a str, not {type(text).__name__}.")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} is not valid Unicode.") from error
+    if not 1 <= size <= bytes_max:
+        raise LimitExceeded(f"{what} has 1 to {bytes_max} bytes of UTF-8; this one has {size}.")
+    return text
+
+
+def _headers(headers: object) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise InvalidArgument(f"headers must be a mapping of str to str, not {type(headers).__name__}.")
+    if len(headers) > LIMITS.headers_max:
+        raise LimitExceeded(f"a message has at most {LIMITS.headers_max} headers; this one has {len(headers)}.")
+    size = 0
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidArgument(f"headers are str to str; got {name!r}: {value!r}.")
+        try:
+            size += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidArgument("headers are not valid Unicode.") from error
+    if size > LIMITS.headers_bytes_max:
+        raise LimitExceeded(f"headers have at most {LIMITS.headers_bytes_max} bytes; these have {size}.")
+    return dict(headers)
+
+
+def _is_arrow(messages: object) -> bool:
+    return type(messages).__module__.startswith("pyarrow")
+
+
+def _check_arrow(table: Any) -> Checked:
+    """An Arrow table or batch, checked column by column and never row by row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        raise InvalidArgument(f"publish takes a pyarrow Table or RecordBatch, not {type(table).__name__}.")
+    if not 1 <= table.num_rows <= LIMITS.batch_messages_max:
+        raise LimitExceeded(f"A batch has 1 to {LIMITS.batch_messages_max} messages; got {table.num_rows}.")
+    known = set(NAMES) | {"partition"}
+    for name in table.schema.names:
+        if name not in known:
+            raise InvalidArgument(f"There is no column {name!r}. Columns: {', '.join(sorted(known))}.")
+    if "payload" not in table.schema.names:
+        raise InvalidArgument("The table has no column 'payload'.")
+    if len(set(table.schema.names)) != len(table.schema.names):
+        raise InvalidArgument("The table has a column twice.")
+    arrays = {name: _flat(table, name) for name in table.schema.names}
+    partitions = arrays.pop("partition", None)
+    names = [name for name in NAMES if name in arrays and (name == "payload" or arrays[name].null_count < table.num_rows)]
+    if not pa.types.is_binary(arrays["payload"].type) and not pa.types.is_large_binary(arrays["payload"].type):
+        raise InvalidArgument(f"Column 'payload' must be binary, not {arrays['payload'].type}.")
+    if arrays["payload"].null_count:
+        raise InvalidArgument("Column 'payload' has nulls: every message needs a payload.")
+    payload_bytes = pc.sum(pc.binary_length(arrays["payload"])).as_py() or 0
+    if payload_bytes > LIMITS.batch_bytes_max:
+        raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {payload_bytes}.")
+    schema = arrow_schema(names)
+    try:
+        cast = [_cast(arrays[entry.name], entry) for entry in schema]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidArgument(f"The table does not fit the columns of a message: {error}") from error
+    batch = pa.record_batch(cast, schema=schema)
+    batch.validate(full=True)
+    _check_arrow_limits(batch)
+    return Checked(Columns(table.num_rows, arrow=batch), _partition_numbers(partitions))
+
+
+def _flat(table: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    column = table.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _cast(array: Any, entry: Any) -> Any:
+    import pyarrow as pa
+
+    if entry.name == "expires_at" and pa.types.is_timestamp(array.type):
+        if array.type.tz is None:
+            raise InvalidArgument("Column 'expires_at' has no time zone, so its values name no moments.")
+        return array.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return array if array.type == entry.type else array.cast(entry.type)
+
+
+def _check_arrow_limits(batch: pa.RecordBatch) -> None:
+    import pyarrow.compute as pc
+
+    for name, bytes_max in (("id", LIMITS.id_bytes_max), ("key", LIMITS.key_bytes_max)):
+        if name in batch.schema.names:
+            span = pc.min_max(pc.binary_length(batch.column(name)))
+            low, high = span["min"].as_py(), span["max"].as_py()
+            if low < 1 or high > bytes_max:
+                raise LimitExceeded(f"Column {name!r}: values have 1 to {bytes_max} bytes of UTF-8.")
+    if "id" in batch.schema.names and pc.any(pc.starts_with(batch.column("id"), MADE_ID_MARK)).as_py():
+        raise InvalidArgument(f"Column 'id': an id must not begin with {MADE_ID_MARK!r}: those are made by Duly.")
+    if "expires_at" in batch.schema.names and pc.min(batch.column("expires_at")).as_py() < 0:
+        raise InvalidArgument("Column 'expires_at': moments before 1970 are not moments to come.")
+    if "headers" in batch.schema.names:
+        for headers in batch.column("headers").to_pylist():
+            if headers is not None:
+                _headers(dict(headers))
+
+
+def _partition_numbers(array: Any) -> list[int | None] | None:
+    import pyarrow as pa
+
+    if array is None or array.null_count == len(array):
+        return None
+    if not pa.types.is_integer(array.type):
+        raise InvalidArgument(f"Column 'partition' must hold whole numbers, not {array.type}.")
+    numbers: list[int | None] = array.to_pylist()
+    for index, number in enumerate(numbers):
+        if number is not None and number < 0:
+            raise InvalidArgument(f"Message {index}: partition must be 0 or more; got {number}.", index=index)
+    return numbers

@@ -1,0 +1,120 @@
+"""Dead letters: list, send back, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..message import DeadLetter
+from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
+from .find import find_group, find_log
+from .lease import read_history
+from .read import blocks_of_offsets, stored_messages
+
+_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Dead letters to send back: all, or some by id; at once, or so many a second."""
+
+    tenant: str
+    topic: str
+    group: str
+    ids: frozenset[str] | None = None
+    rate_per_s: float | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListDead:
+    """A page of dead letters, after a place (partition, offset)."""
+
+    tenant: str
+    topic: str
+    group: str
+    after: tuple[int, int]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeDead:
+    """Drop a group's dead letters."""
+
+    tenant: str
+    topic: str
+    group: str
+
+
+def list_dead(tx: Transaction, command: ListDead) -> list[DeadLetter]:
+    """Dead letters with payload and history, by partition and offset."""
+    topic = find_log(tx, command.tenant, command.topic)
+    group = find_group(tx, topic, command.group)
+    page: list[DeadLetter] = []
+    for row in _walk(tx, topic, group, *command.after):
+        if len(page) == command.limit:
+            break
+        page.append(_letter(tx, topic, row))
+    return page
+
+
+def redrive(tx: Transaction, command: Redrive) -> int:
+    """Sends dead letters back to their group with no attempts used. Returns how many.
+
+    With a rate they fall due one after another, so nothing has to run to keep the pace.
+    """
+    topic = find_log(tx, command.tenant, command.topic)
+    group = find_group(tx, topic, command.group)
+    sent = 0
+    for row in list(_walk(tx, topic, group, 0, -1)):
+        if command.limit is not None and sent == command.limit:
+            break
+        if command.ids is not None and _letter(tx, topic, row).id not in command.ids:
+            continue
+        wait_ms = 0 if command.rate_per_s is None else int(sent * 1000 / command.rate_per_s)
+        _send_back(tx, row, tx.now_ms + wait_ms)
+        sent += 1
+    tx.aftermath.rings.update(topic.partitions)
+    return sent
+
+
+def purge_dead(tx: Transaction, command: PurgeDead) -> int:
+    """Drops a group's dead letters. Returns how many."""
+    topic = find_log(tx, command.tenant, command.topic)
+    group = find_group(tx, topic, command.group)
+    return sum(tx.dead_purge(topic.tenant_id, partition, group.id) for partition in topic.partitions)
+
+
+def _walk(tx: Transaction, topic: TopicRow, group: GroupRow, number: int, offset: int) -> Iterator[DeadRow]:
+    """Dead rows after a place, in pages, so that a million of them need no memory."""
+    for at in range(number, len(topic.partitions)):
+        after = offset if at == number else -1
+        while rows := tx.dead(topic.tenant_id, topic.partitions[at], group.id, after, _BATCH):
+            yield from rows
+            after = rows[-1].offset
+
+
+def _letter(tx: Transaction, topic: TopicRow, row: DeadRow) -> DeadLetter:
+    ((_, block, index),) = blocks_of_offsets(tx, row.tenant_id, row.partition, [row.offset])
+    (message,) = stored_messages(block, index, index + 1, topic.partitions.index(row.partition))
+    return DeadLetter(message, row.attempts, row.reason, row.buried_at, read_history(row.history))
+
+
+def _send_back(tx: Transaction, row: DeadRow, due_at: int) -> None:
+    tx.dead_delete(row)
+    tx.lease_insert(
+        LeaseRow(
+            tenant_id=row.tenant_id,
+            partition=row.partition,
+            group=row.group,
+            due_at=due_at,
+            state=WAITING,
+            consumer="",
+            claimed_at=0,
+            base=row.offset,
+            count=1,
+            live=1,
+            attempts=0,
+            history=row.history,
+        )
+    )

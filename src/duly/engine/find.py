@@ -1,0 +1,72 @@
+"""Finding a topic or a group by name, remembered inside write transactions."""
+
+from __future__ import annotations
+
+from ..errors import GroupNotFound, InvalidArgument, TopicNotFound
+from ..store.contract import GroupRow, Head, TopicRow, Transaction
+
+
+def find_topic(tx: Transaction, tenant: str, name: str) -> TopicRow:
+    """The topic, or TopicNotFound."""
+    key = ("topic", tenant, name)
+    topic: TopicRow | None = tx.recall(key)
+    if topic is None:
+        topic = tx.topic_find(tenant, name)
+        if topic is None:
+            raise TopicNotFound(
+                f"There is no topic {name!r}. Topics are never created by themselves: call create_topic first."
+            )
+        tx.remember(key, topic)
+    return topic
+
+
+def find_log(tx: Transaction, tenant: str, name: str) -> TopicRow:
+    """The topic, which has to be a log."""
+    topic = find_topic(tx, tenant, name)
+    if topic.settings.kind != "log":
+        raise InvalidArgument(f"{name!r} is a queue. Queues can be defined now and carry messages from 0.2 on.")
+    return topic
+
+
+def find_group(tx: Transaction, topic: TopicRow, name: str) -> GroupRow:
+    """The topic's group, or GroupNotFound."""
+    key = ("group", topic.id, name)
+    group: GroupRow | None = tx.recall(key)
+    if group is None:
+        group = tx.group_find(topic.id, name)
+        if group is None:
+            raise GroupNotFound(f"Topic {topic.name!r} has no group {name!r}. Call create_group first.")
+        tx.remember(key, group)
+    return group
+
+
+def head_of(tx: Transaction, tenant_id: int, partition: int) -> Head:
+    """The partition's bounds, remembered."""
+    key = ("head", partition)
+    head: Head | None = tx.recall(key)
+    if head is None:
+        head = tx.head(tenant_id, partition)
+        tx.remember(key, head)
+    return head
+
+
+def cursor_of(tx: Transaction, tenant_id: int, partition: int, group: int) -> int:
+    """The offset that the group claims next, remembered."""
+    key = ("cursor", partition, group)
+    offset: int | None = tx.recall(key)
+    if offset is None:
+        offset = tx.cursor(tenant_id, partition, group)
+        tx.remember(key, offset)
+    return offset
+
+
+def set_cursor(tx: Transaction, tenant_id: int, partition: int, group: int, offset: int) -> None:
+    """Moves the group's cursor."""
+    tx.cursor_update(tenant_id, partition, group, offset)
+    tx.remember(("cursor", partition, group), offset)
+
+
+def set_head(tx: Transaction, tenant_id: int, partition: int, head: Head) -> None:
+    """Writes a partition's bounds."""
+    tx.head_update(tenant_id, partition, head)
+    tx.remember(("head", partition), head)

@@ -1,0 +1,91 @@
+"""Every operation of Duly, once: the command a caller makes, and the verb that answers it.
+
+Each surface (embedded, Flight, REST) offers exactly these; a test compares them with this list.
+A verb takes a list of commands, so that the writer can run neighbours together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..store.contract import Transaction, Verb
+from .claim import Claim, claim
+from .dead import ListDead, PurgeDead, Redrive, list_dead, purge_dead, redrive
+from .groups import (
+    CreateGroup,
+    DeleteGroup,
+    DescribeGroup,
+    ListGroups,
+    PurgeGroup,
+    Seek,
+    UpdateGroup,
+    create_group,
+    delete_group,
+    describe_group,
+    list_groups,
+    purge_group,
+    seek,
+    update_group,
+)
+from .publish import Publish, publish
+from .read import OffsetAt, Read, offsets_at, read
+from .retain import Chores, run_chores
+from .settle import Held, ReleaseConsumer, Settle, held, release_consumer, settle
+from .topics import (
+    Archived,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PurgeTopic,
+    UpdateTopic,
+    archived,
+    create_topic,
+    delete_topic,
+    describe_topic,
+    list_topics,
+    purge_topic,
+    update_topic,
+)
+
+
+def _each(one: Callable[[Transaction, Any], Any]) -> Verb[Any, Any]:
+    """A verb that takes its commands one by one."""
+
+    def verb(tx: Transaction, commands: Sequence[Any]) -> list[Any]:
+        return [one(tx, command) for command in commands]
+
+    return verb
+
+
+WRITES: dict[type, Verb[Any, Any]] = {
+    Publish: publish,
+    Claim: claim,
+    Settle: settle,
+    Held: _each(held),
+    ReleaseConsumer: _each(release_consumer),
+    Redrive: _each(redrive),
+    PurgeDead: _each(purge_dead),
+    CreateTopic: _each(create_topic),
+    UpdateTopic: _each(update_topic),
+    DeleteTopic: _each(delete_topic),
+    PurgeTopic: _each(purge_topic),
+    Archived: _each(archived),
+    CreateGroup: _each(create_group),
+    UpdateGroup: _each(update_group),
+    DeleteGroup: _each(delete_group),
+    PurgeGroup: _each(purge_group),
+    Seek: _each(seek),
+    Chores: run_chores,
+}
+
+READS: dict[type, Callable[[Transaction, Any], Any]] = {
+    Read: read,
+    OffsetAt: offsets_at,
+    ListDead: list_dead,
+    ListTopics: list_topics,
+    DescribeTopic: describe_topic,
+    ListGroups: list_groups,
+    DescribeGroup: describe_group,
+}

@@ -1,0 +1,234 @@
+"""publish: store batches, whole or not at all, each exactly once per publish id.
+
+All batches that reach a partition in one transaction are laid end to end: the small ones share a
+block, so that sixteen producers of one message each cost one row and not sixteen. Offsets are
+given here, under the writer's lock, in the order of the commands.
+
+A publish id given by the caller is remembered as a row for a day. An id that Duly made is only
+written into the block; should its outcome ever be in doubt, the id says when it was made, and the
+blocks since then are searched. So the common case pays nothing for a promise that is called on
+once in a crash.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import xxhash
+
+from ..errors import Error, InvalidArgument, LimitExceeded
+from ..limits import LIMITS, MINUTE_MS
+from ..message import Receipt, Span
+from ..store.contract import BlockMeta, Head, TopicRow, Transaction
+from .agenda import FORGET, note_published, schedule
+from .block import Block, Piece, Place, encode, form_blocks
+from .columns import Checked, Columns
+from .find import find_log, head_of
+from .read import offset_at
+
+MADE_PUBLISH_ID_MARK = "~"
+# Longest time between the making of a publish id and its commit; also the longest timeout.
+PUBLISH_MS_MAX = 60 * MINUTE_MS
+
+_counter = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A batch for a topic. `repeated` is set when a made id comes back: it may be stored already."""
+
+    tenant: str
+    topic: str
+    batch: Checked
+    publish_id: str
+    repeated: bool = False
+
+
+def make_publish_id(now_ms: int) -> str:
+    """A new id that nobody else makes, beginning with the time."""
+    return f"{MADE_PUBLISH_ID_MARK}{now_ms:011x}{os.urandom(6).hex()}{next(_counter) & 0xFFFF:04x}"
+
+
+def check_publish_id(publish_id: object) -> str:
+    """An id that a caller may give."""
+    if not isinstance(publish_id, str) or not 1 <= len(publish_id) <= LIMITS.publish_id_chars_max:
+        raise InvalidArgument(f"A publish_id is a str of 1 to {LIMITS.publish_id_chars_max} characters.")
+    if not publish_id.isprintable():
+        raise InvalidArgument(f"A publish_id has printable characters only; got {publish_id!r}.")
+    if publish_id.startswith(MADE_PUBLISH_ID_MARK):
+        try:
+            int(publish_id[1:12], 16)
+        except ValueError as error:
+            raise InvalidArgument(
+                f"A publish_id that begins with {MADE_PUBLISH_ID_MARK!r} is one that Duly made; this is none."
+            ) from error
+    return publish_id
+
+
+def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exception]:
+    """Stores every batch of every command. A batch that cannot be stored leaves the others be."""
+    answers: list[Receipt | Exception] = []
+    tails: dict[int, _Tail] = {}
+    for command in commands:
+        try:
+            answers.append(_place(tx, command, tails))
+        except Error as error:
+            answers.append(error)
+    for tail in tails.values():
+        tail.write(tx)
+    return answers
+
+
+class _Tail:
+    """The growing end of one partition inside this transaction."""
+
+    def __init__(self, topic: TopicRow, partition: int, head: Head) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.head = head
+        self.next_offset = head.next_offset
+        self.pieces: list[Piece] = []
+
+    def add(self, publish_id: str, columns: Columns) -> int:
+        """Lays a piece at the end and returns its first offset."""
+        first = self.next_offset
+        self.pieces.append(Piece(publish_id, columns))
+        self.next_offset += columns.count
+        return first
+
+    def write(self, tx: Transaction) -> None:
+        """Forms blocks and inserts them."""
+        base = self.head.next_offset
+        # Never earlier than the block before: offset_at searches by time.
+        published_at = max(tx.now_ms, self.head.published_at)
+        for columns, publishes in form_blocks(self.pieces):
+            place = Place(self.topic.tenant_id, self.partition, base)
+            stored = encode(place, columns, published_at, publishes)
+            meta = BlockMeta(base, columns.count, len(stored), published_at)
+            block = Block(place, columns.count, published_at, columns, publishes)
+            tx.block_insert(place.tenant, place.partition, meta, block, stored)
+            base += columns.count
+        tx.remember(("head", self.partition), replace(self.head, next_offset=base, published_at=published_at))
+        tx.aftermath.rings.add(self.partition)
+        note_published(tx, self.topic, self.partition)
+
+
+def _place(tx: Transaction, command: Publish, tails: dict[int, _Tail]) -> Receipt:
+    """Gives a batch its offsets; nothing is written that would have to be undone when it is refused."""
+    topic = find_log(tx, command.tenant, command.topic)
+    made = command.publish_id.startswith(MADE_PUBLISH_ID_MARK)
+    if not made:
+        known = tx.receipt(topic, command.publish_id)
+        if known is not None:
+            return replace(msgspec.msgpack.decode(known, type=Receipt), duplicate=True)
+    elif command.repeated:
+        found = _search(tx, topic, command)
+        if found is not None:
+            return found
+    columns = command.batch.columns
+    _check_sizes(topic, columns)
+    routes = _route(tx, topic, command.batch)
+    if command.batch.relative or topic.settings.ttl_ms is not None:
+        columns = columns.with_expiry(tx.now_ms, topic.settings.ttl_ms)
+    ids = columns.values("id")
+    spans, span_of = [], None
+    if isinstance(routes, int):
+        parts = [(routes, columns)]
+    else:
+        parts = [(number, columns.take([i for i, r in enumerate(routes) if r == number])) for number in sorted(set(routes))]
+        order = {number: at for at, (number, _) in enumerate(parts)}
+        span_of = tuple(order[number] for number in routes) if len(parts) > 1 else None
+    for number, part in parts:
+        partition = topic.partitions[number]
+        if partition not in tails:
+            tails[partition] = _Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
+        spans.append(Span(number, partition, tails[partition].add(command.publish_id, part), part.count))
+    receipt = Receipt(command.publish_id, columns.count, tuple(spans), False, span_of, tuple(ids) if ids else None)
+    if not made:
+        expires_at = tx.now_ms + LIMITS.publish_id_ms
+        tx.receipt_insert(topic, command.publish_id, expires_at, msgspec.msgpack.encode(receipt))
+        schedule(tx, 0, 0, FORGET, expires_at)
+    return receipt
+
+
+def _check_sizes(topic: TopicRow, columns: Columns) -> None:
+    allowed = topic.settings.payload_bytes_max
+    if columns.bytes <= allowed:
+        return
+    sizes = columns.sizes()
+    index = int(sizes.argmax())
+    if sizes[index] > allowed:
+        raise LimitExceeded(
+            f"Message {index}: the payload has {sizes[index]} bytes; topic {topic.name!r} takes {allowed}. "
+            "Raise payload_bytes_max, or store it elsewhere and send a reference.",
+            index=index,
+        )
+
+
+def _route(tx: Transaction, topic: TopicRow, batch: Checked) -> int | list[int]:
+    """The partition number of every message; one number when all go to the same."""
+    many = len(topic.partitions)
+    if batch.partitions is not None:
+        for index, number in enumerate(batch.partitions):
+            if number is not None and number >= many:
+                raise InvalidArgument(
+                    f"Message {index}: topic {topic.name!r} has {many} partitions, numbered from 0; got {number}.",
+                    index=index,
+                )
+    if many == 1:
+        return 0
+    turn = tx.recall(("turn", topic.id)) or 0
+    tx.remember(("turn", topic.id), turn + 1)
+    anywhere = turn % many
+    keys = batch.columns.values("key")
+    if keys is None and batch.partitions is None:
+        return anywhere
+    named = batch.partitions or [None] * batch.columns.count
+    slots = {key: slot_of(key) * many // LIMITS.partitions_max for key in set(keys or ()) if key is not None}
+    return [
+        number if number is not None else anywhere if key is None else slots[key]
+        for number, key in zip(named, keys or [None] * batch.columns.count, strict=True)
+    ]
+
+
+def slot_of(key: str) -> int:
+    """The slot that a key hashes to: the same for ever, whatever the number of partitions."""
+    return xxhash.xxh3_64_intdigest(key.encode()) % LIMITS.partitions_max
+
+
+def _search(tx: Transaction, topic: TopicRow, command: Publish) -> Receipt | None:
+    """Looks for a made publish id in the blocks since it was made."""
+    made_at = int(command.publish_id[1:12], 16)
+    spans: list[Span] = []
+    for number, partition in enumerate(topic.partitions):
+        head = head_of(tx, topic.tenant_id, partition)
+        since = offset_at(tx, topic.tenant_id, partition, made_at)
+        for block in tx.blocks(topic.tenant_id, partition, since, head.next_offset):
+            if block.published_at > made_at + PUBLISH_MS_MAX:
+                break
+            at = block.base
+            for publish_id, count in block.publishes:
+                if publish_id == command.publish_id:
+                    spans.append(Span(number, partition, at, count))
+                at += count
+    if not spans:
+        return None
+    return Receipt(command.publish_id, command.batch.columns.count, _merge(spans), duplicate=True)
+
+
+def _merge(spans: list[Span]) -> tuple[Span, ...]:
+    """Neighbouring spans of one partition as one: a big batch was cut into several blocks."""
+    merged: list[Span] = []
+    for span in spans:
+        last = merged[-1] if merged else None
+        if last and last.partition == span.partition and last.first_offset + last.count == span.first_offset:
+            merged[-1] = replace(last, count=last.count + span.count)
+        else:
+            merged.append(span)
+    return tuple(merged)
+
+

@@ -1,0 +1,217 @@
+"""Retention: what may be dropped, what must be kept, and giving the space back.
+
+A partition is truncated by whole blocks, from the front, never past
+  - what its retention still wants (age, bytes, or unsettled messages of a group),
+  - the archive's watermark, where archiving is on,
+  - a live reference: a message that is leased, retrying or dead while its block goes is re-homed
+    first, copied alone into `kept`, so that one old message pins nothing.
+
+The chores run from the agenda (agenda.py), each a short transaction that ends by writing down
+when it wants to run again. Whoever has the store open runs them; the entry is taken inside the
+transaction, so no two do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import CorruptBlock
+from ..events import Event
+from ..store.contract import AgendaRow, GroupRow, TopicRow, Transaction
+from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule
+from .block import Place, encode
+from .find import cursor_of, head_of, set_head
+from .lease import live_offsets
+from .read import blocks_of_offsets, offset_at
+
+# Blocks deleted in one transaction: about 10 ms of other people's time.
+_BLOCKS_A_SLICE = 256
+_PAGES_A_SLICE = 1024
+# How often a partition is looked at while a group keeps it from being truncated.
+_PINNED_AGAIN_MS = 60_000
+_RECEIPTS_A_SLICE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """Run what is due."""
+
+
+def run_chores(tx: Transaction, commands: Sequence[Chores]) -> list[int | Exception]:
+    """Does the most overdue chore; answers when the next one is due, -1 for none."""
+    row = tx.agenda_next()
+    if row is not None and row.due_at <= tx.now_ms:
+        tx.agenda_delete(row)
+        tx.remember(("agenda", row.partition, row.chore), None)
+        _CHORES[row.chore](tx, row)
+        row = tx.agenda_next()
+    return [-1 if row is None else row.due_at for _ in commands]
+
+
+def _truncate(tx: Transaction, row: AgendaRow) -> None:
+    topic = tx.topic_of_partition(row.partition)
+    if topic is None:
+        return
+    head = head_of(tx, row.tenant_id, row.partition)
+    limit = _may_drop_below(tx, topic, row.partition)
+    if limit > head.first_offset:
+        rehome(tx, topic, row.partition, limit)
+        head = replace(head, first_offset=limit)
+        set_head(tx, row.tenant_id, row.partition, head)
+    deleted = tx.blocks_delete(row.tenant_id, row.partition, head.first_offset, _BLOCKS_A_SLICE)
+    if deleted == _BLOCKS_A_SLICE:
+        schedule(tx, row.tenant_id, row.partition, TRUNCATE, tx.now_ms)
+        return
+    _sweep_kept(tx, topic, row.partition)
+    if deleted:
+        schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
+    _schedule_next(tx, topic, row.partition)
+
+
+def _schedule_next(tx: Transaction, topic: TopicRow, partition: int) -> None:
+    """When the oldest block that is left will be too old."""
+    age_ms = topic.settings.kept.age_ms
+    head = head_of(tx, topic.tenant_id, partition)
+    if age_ms is None or head.first_offset == head.next_offset:
+        return
+    oldest = next(tx.block_metas(topic.tenant_id, partition, head.first_offset), None)
+    if oldest is not None:
+        due_at = oldest.published_at + age_ms
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, max(due_at, tx.now_ms + _PINNED_AGAIN_MS))
+
+
+def _may_drop_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
+    """The offset below which whole blocks may go."""
+    kept = topic.settings.kept
+    wanted = max(
+        _too_old_below(tx, topic, partition), _too_big_below(tx, topic, partition), _settled_below(tx, topic, partition)
+    )
+    if not kept.drop_unsettled:
+        wanted = _not_past_groups(tx, topic, partition, wanted)
+    if topic.settings.archive:
+        wanted = min(wanted, head_of(tx, topic.tenant_id, partition).archived_to)
+    return _block_boundary(tx, topic, partition, wanted)
+
+
+def _block_boundary(tx: Transaction, topic: TopicRow, partition: int, offset: int) -> int:
+    head = head_of(tx, topic.tenant_id, partition)
+    if offset >= head.next_offset:
+        return head.next_offset
+    block = tx.block_before(topic.tenant_id, partition, offset)
+    return max(head.first_offset, 0 if block is None else block.base)
+
+
+def _too_old_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
+    age_ms = topic.settings.kept.age_ms
+    return 0 if age_ms is None else offset_at(tx, topic.tenant_id, partition, tx.now_ms - age_ms)
+
+
+def _too_big_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
+    most = topic.settings.kept.bytes
+    if most is None:
+        return 0
+    first = head_of(tx, topic.tenant_id, partition).first_offset
+    held = 0
+    for block in tx.block_metas(topic.tenant_id, partition, first, newest_first=True):
+        held += block.bytes
+        if held > most:
+            return block.end
+    return 0
+
+
+def _settled_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
+    """With retention by settling: what every group is done with. No group, nothing to go by."""
+    groups = tx.group_list(topic.id)
+    if not topic.settings.kept.settled or not groups:
+        return 0
+    return min(_needs_from(tx, topic, partition, group) for group in groups)
+
+
+def _needs_from(tx: Transaction, topic: TopicRow, partition: int, group: GroupRow) -> int:
+    """The first offset that a group has not settled."""
+    cursor = cursor_of(tx, topic.tenant_id, partition, group.id)
+    return min((min(live_offsets(row)) for row in tx.leases(topic.tenant_id, partition, group.id)), default=cursor)
+
+
+def _not_past_groups(tx: Transaction, topic: TopicRow, partition: int, wanted: int) -> int:
+    """The bound, held back by groups that have not come so far; each such group is an alert."""
+    head = head_of(tx, topic.tenant_id, partition)
+    if wanted <= head.first_offset:
+        return wanted
+    for group in tx.group_list(topic.id):
+        needs = _needs_from(tx, topic, partition, group)
+        if needs < wanted:
+            facts: dict[str, object] = {"needs_from": needs, "retention_reached": wanted}
+            number = topic.partitions.index(partition)
+            tx.aftermath.events.append(
+                Event(
+                    "group_pins_log", tx.now_ms, topic.tenant, topic.name, group.name, number, needs, wanted - needs, facts
+                )
+            )
+            wanted = needs
+    return wanted
+
+
+def rehome(tx: Transaction, topic: TopicRow, partition: int, below: int) -> None:
+    """Copies every message below the bound that something still refers to out of its block."""
+    head = head_of(tx, topic.tenant_id, partition)
+    wanted = [offset for offset in _references(tx, topic, partition, below) if offset >= head.first_offset]
+    for offset in sorted(set(wanted)):
+        try:
+            ((_, block, index),) = blocks_of_offsets(tx, topic.tenant_id, partition, [offset])
+        except CorruptBlock:
+            # Nothing to copy; the reference stays and says so when it is claimed.
+            continue
+        place = Place(topic.tenant_id, partition, offset)
+        columns = block.columns.slice(index, index + 1)
+        tx.kept_insert(topic.tenant_id, partition, offset, encode(place, columns, block.published_at, []))
+
+
+def _references(tx: Transaction, topic: TopicRow, partition: int, below: int) -> list[int]:
+    """Offsets below the bound that a lease, a retry or a dead letter names."""
+    found: list[int] = []
+    for group in tx.group_list(topic.id):
+        for row in tx.leases(topic.tenant_id, partition, group.id):
+            found.extend(offset for offset in live_offsets(row) if offset < below)
+        after = -1
+        while rows := tx.dead(topic.tenant_id, partition, group.id, after, 1000):
+            found.extend(dead.offset for dead in rows if dead.offset < below)
+            after = rows[-1].offset
+    return found
+
+
+def _sweep_kept(tx: Transaction, topic: TopicRow, partition: int) -> None:
+    """Drops re-homed messages that nothing refers to any more."""
+    kept = tx.kept_offsets(topic.tenant_id, partition)
+    if not kept:
+        return
+    wanted = set(_references(tx, topic, partition, head_of(tx, topic.tenant_id, partition).first_offset))
+    for offset in kept:
+        if offset not in wanted:
+            tx.kept_delete(topic.tenant_id, partition, offset)
+
+
+def _erase(tx: Transaction, row: AgendaRow) -> None:
+    """Deletes what is left of a deleted topic's partition, a slice at a time."""
+    more = tx.erase(row.tenant_id, row.partition, _BLOCKS_A_SLICE)
+    if more:
+        schedule(tx, row.tenant_id, row.partition, ERASE, tx.now_ms)
+    else:
+        schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
+
+
+def _give_back(tx: Transaction, row: AgendaRow) -> None:
+    """Returns free pages to the device, a slice at a time."""
+    if tx.give_back_space(_PAGES_A_SLICE):
+        schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
+
+
+def _forget(tx: Transaction, row: AgendaRow) -> None:
+    """Forgets publish ids whose day is over."""
+    oldest = tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE)
+    if oldest is not None:
+        schedule(tx, 0, 0, FORGET, max(oldest, tx.now_ms + SOON_MS))
+
+
+_CHORES = {TRUNCATE: _truncate, ERASE: _erase, GIVE_BACK: _give_back, FORGET: _forget}

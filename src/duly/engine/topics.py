@@ -1,0 +1,224 @@
+"""Topics: create, update, describe, list, delete, pause, purge, and the archive's watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import InvalidArgument, StaleVersion, TopicExists, TopicNotEmpty
+from ..store.contract import Head, TopicRow, Transaction
+from ..tenant import check_name
+from ..topic import PartitionDescription, TopicDescription, TopicSettings
+from .agenda import ERASE, TRUNCATE, schedule
+from .find import find_topic, head_of, set_cursor, set_head
+from .read import check_offset, partition_id
+from .retain import rehome
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """A new topic."""
+
+    tenant: str
+    topic: str
+    settings: TopicSettings
+    exist_ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OfTopic:
+    """A topic by name."""
+
+    tenant: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopic(OfTopic):
+    """Ask how a topic stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeTopic(OfTopic):
+    """Drop a topic's messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListTopics:
+    """A page of topics, by name."""
+
+    tenant: str
+    after: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTopic:
+    """Changes to a topic; `version` refuses to overwrite somebody else's change."""
+
+    tenant: str
+    topic: str
+    changes: Mapping[str, Any]
+    paused: bool | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """A topic to delete; `force` also when it has messages."""
+
+    tenant: str
+    topic: str
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A partition has been archived up to an offset: truncation may go so far."""
+
+    tenant: str
+    topic: str
+    partition: int
+    offset: int
+
+
+def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
+    """Makes a topic. With `exist_ok` an equal one is left as it is."""
+    check_name(command.topic, "topic name")
+    if command.topic.startswith("$"):
+        raise InvalidArgument("Topic names that begin with '$' are Duly's own.")
+    existing = tx.topic_find(command.tenant, command.topic)
+    if existing is None:
+        existing = tx.topic_insert(command.tenant, command.topic, command.settings)
+    elif not command.exist_ok:
+        raise TopicExists(f"Topic {command.topic!r} exists. Use update_topic, or pass exist_ok=True.")
+    elif existing.settings != command.settings:
+        raise TopicExists(
+            f"Topic {command.topic!r} exists with other settings ({_differences(existing.settings, command.settings)}). "
+            "Use update_topic, or another name."
+        )
+    return describe(tx, existing)
+
+
+def _differences(before: TopicSettings, after: TopicSettings) -> str:
+    names = [name for name in TopicSettings.__slots__ if getattr(before, name) != getattr(after, name)]
+    return ", ".join(f"{name}: {getattr(before, name)} there, {getattr(after, name)} here" for name in names)
+
+
+def update_topic(tx: Transaction, command: UpdateTopic) -> TopicDescription:
+    """Changes settings, or pauses and resumes."""
+    topic = find_topic(tx, command.tenant, command.topic)
+    if command.version is not None and command.version != topic.version:
+        raise StaleVersion(f"Topic {topic.name!r} is at version {topic.version}, not {command.version}. Read it again.")
+    settings = topic.settings.changed(command.changes)
+    paused = topic.paused if command.paused is None else command.paused
+    changed = tx.topic_update(topic, settings, paused)
+    tx.remember(("topic", topic.tenant, topic.name), None)
+    tx.aftermath.rings.update(topic.partitions)
+    if settings.kept != topic.settings.kept:
+        for partition in topic.partitions:
+            schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
+    return describe(tx, changed)
+
+
+def delete_topic(tx: Transaction, command: DeleteTopic) -> None:
+    """Removes a topic with its groups. Its blocks are erased by a chore soon after."""
+    topic = find_topic(tx, command.tenant, command.topic)
+    if not command.force:
+        left = sum(head.next_offset - head.first_offset for head in _heads(tx, topic))
+        if left:
+            raise TopicNotEmpty(f"Topic {topic.name!r} has {left} messages. Purge it first, or delete with force=True.")
+    for group in tx.group_list(topic.id):
+        tx.group_delete(topic, group)
+        tx.remember(("group", topic.id, group.name), None)
+    tx.topic_delete(topic)
+    tx.remember(("topic", topic.tenant, topic.name), None)
+    for partition in topic.partitions:
+        tx.remember(("head", partition), None)
+        schedule(tx, topic.tenant_id, partition, ERASE, tx.now_ms)
+    tx.aftermath.rings.update(topic.partitions)
+
+
+def purge_topic(tx: Transaction, command: PurgeTopic) -> int:
+    """Drops all messages of a topic, in every group; dead letters stay. Returns how many the log lost."""
+    topic = find_topic(tx, command.tenant, command.topic)
+    if topic.settings.archive:
+        _check_archived(tx, topic)
+    dropped = 0
+    for partition in topic.partitions:
+        head = head_of(tx, topic.tenant_id, partition)
+        dropped += head.next_offset - head.first_offset
+        for group in tx.group_list(topic.id):
+            tx.leases_delete(topic.tenant_id, partition, group.id)
+            set_cursor(tx, topic.tenant_id, partition, group.id, head.next_offset)
+        rehome(tx, topic, partition, head.next_offset)
+        # The log begins anew at its end; the blocks below are deleted by the chore.
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
+        set_head(tx, topic.tenant_id, partition, replace(head, first_offset=head.next_offset))
+    tx.aftermath.rings.update(topic.partitions)
+    return dropped
+
+
+def _check_archived(tx: Transaction, topic: TopicRow) -> None:
+    for number, head in enumerate(_heads(tx, topic)):
+        if head.archived_to < head.next_offset:
+            raise InvalidArgument(
+                f"Partition {number} of {topic.name!r} is archived up to {head.archived_to} of {head.next_offset}. "
+                "Archive it first, or turn archiving off."
+            )
+
+
+def archived(tx: Transaction, command: Archived) -> None:
+    """Moves a partition's archive watermark ahead; it never moves back."""
+    topic = find_topic(tx, command.tenant, command.topic)
+    partition = partition_id(topic, command.partition)
+    head = head_of(tx, topic.tenant_id, partition)
+    check_offset(topic, command.partition, head, max(command.offset, head.first_offset))
+    if command.offset > head.archived_to:
+        set_head(tx, topic.tenant_id, partition, replace(head, archived_to=command.offset))
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
+
+
+def _heads(tx: Transaction, topic: TopicRow) -> list[Head]:
+    return [head_of(tx, topic.tenant_id, partition) for partition in topic.partitions]
+
+
+def describe_topic(tx: Transaction, command: DescribeTopic) -> TopicDescription:
+    """A topic as it stands."""
+    return describe(tx, find_topic(tx, command.tenant, command.topic))
+
+
+def list_topics(tx: Transaction, command: ListTopics) -> list[str]:
+    """Names of topics after a name, in order."""
+    return [topic.name for topic in tx.topic_list(command.tenant, command.after, command.limit)]
+
+
+def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
+    """A topic's definition with the size of each partition."""
+    parts = []
+    for number, partition in enumerate(topic.partitions):
+        head = head_of(tx, topic.tenant_id, partition)
+        blocks, size = tx.log_size(topic.tenant_id, partition, head.first_offset)
+        parts.append(
+            PartitionDescription(
+                partition=number,
+                first_offset=head.first_offset,
+                next_offset=head.next_offset,
+                messages=head.next_offset - head.first_offset,
+                bytes=size,
+                blocks=blocks,
+                archived_to=head.archived_to,
+            )
+        )
+    return TopicDescription(
+        tenant=topic.tenant,
+        name=topic.name,
+        kind=topic.settings.kind,
+        settings=topic.settings,
+        paused=topic.paused,
+        version=topic.version,
+        created_at_ms=topic.created_at,
+        groups=tuple(group.name for group in tx.group_list(topic.id)),
+        partitions=tuple(parts),
+    )

@@ -1,0 +1,223 @@
+"""Every error Duly raises, in one tree.
+
+    Error
+    ├── InvalidArgument          what was asked cannot be done as written
+    │   └── LimitExceeded        … because a published limit is passed
+    ├── NotFound
+    │   ├── TopicNotFound
+    │   ├── GroupNotFound
+    │   └── MessageNotFound
+    ├── Conflict
+    │   ├── TopicExists
+    │   ├── GroupExists
+    │   ├── TopicNotEmpty
+    │   └── StaleVersion
+    ├── PublishError
+    │   └── PublishUnknown       carries the publish id to repeat it with
+    ├── ConsumeError
+    │   ├── LeaseLost
+    │   └── OffsetTruncated
+    ├── Unavailable              try again later; nothing was done
+    │   ├── Busy
+    │   ├── Timeout              also a TimeoutError
+    │   ├── StoreFull
+    │   └── Closed
+    ├── StoreError
+    │   ├── CorruptBlock
+    │   └── IncompatibleStore
+    ├── Denied
+    └── QuotaExceeded
+
+A class's docstring says what to do next and is its default message; its `code` is stable
+and is what REST and Flight answer with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class Error(Exception):
+    """Something went wrong in Duly."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str | None = None, **facts: Any) -> None:
+        """`facts` are the machine-readable particulars; each becomes an attribute."""
+        super().__init__(message or (self.__doc__ or "").strip())
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.facts)
+
+
+def _rebuild(kind: type[Error], message: str, facts: dict[str, Any]) -> Error:
+    return kind(message, **facts)
+
+
+class InvalidArgument(Error, ValueError):
+    """An argument is not acceptable. Correct it and call again; nothing was changed."""
+
+    code = "invalid_argument"
+
+
+class LimitExceeded(InvalidArgument):
+    """A published limit is exceeded. See duly.limits; nothing was changed."""
+
+    code = "limit_exceeded"
+
+
+class NotFound(Error, LookupError):
+    """There is nothing of that name here."""
+
+    code = "not_found"
+
+
+class TopicNotFound(NotFound):
+    """No such topic. Topics are never created by themselves: call create_topic first."""
+
+    code = "topic_not_found"
+
+
+class GroupNotFound(NotFound):
+    """No such group on this topic. Call create_group first."""
+
+    code = "group_not_found"
+
+
+class MessageNotFound(NotFound):
+    """No such message: it was never there, or it is settled and gone."""
+
+    code = "message_not_found"
+
+
+class Conflict(Error):
+    """The present state does not allow it."""
+
+    code = "conflict"
+
+
+class TopicExists(Conflict):
+    """A topic of that name exists with other settings. Use update_topic, or another name."""
+
+    code = "topic_exists"
+
+
+class GroupExists(Conflict):
+    """A group of that name exists with other settings. Use update_group, or another name."""
+
+    code = "group_exists"
+
+
+class TopicNotEmpty(Conflict):
+    """The topic still has messages. Purge it first, or delete it with force=True."""
+
+    code = "topic_not_empty"
+
+
+class StaleVersion(Conflict):
+    """Somebody changed it since you read it. Read it again and repeat the change."""
+
+    code = "stale_version"
+
+
+class PublishError(Error):
+    """The batch was not published."""
+
+    code = "publish_error"
+
+
+class PublishUnknown(PublishError):
+    """It is unknown whether the batch was stored. Publish it again with the same publish_id."""
+
+    code = "publish_unknown"
+    publish_id: str
+
+
+class ConsumeError(Error):
+    """The delivery or the read could not go on."""
+
+    code = "consume_error"
+
+
+class LeaseLost(ConsumeError):
+    """The lease expired or was taken over. Claim again; do not ack."""
+
+    code = "lease_lost"
+
+
+class OffsetTruncated(ConsumeError):
+    """The log no longer has that offset. Read from `first_offset`, or from the archive."""
+
+    code = "offset_truncated"
+    first_offset: int
+
+
+class Unavailable(Error):
+    """The store cannot do it now. Nothing was done; try again later."""
+
+    code = "unavailable"
+
+
+class Busy(Unavailable):
+    """Too much is waiting already. Nothing was done; back off and try again."""
+
+    code = "busy"
+
+
+class Timeout(Unavailable, TimeoutError):
+    """The time allowed ran out before the work began. Nothing was done; try again."""
+
+    code = "timeout"
+
+
+class StoreFull(Unavailable):
+    """The device has no room left. Nothing was stored; free space, then try again. Reads still work."""
+
+    code = "store_full"
+
+
+class Closed(Unavailable):
+    """This client is closed. Connect again."""
+
+    code = "closed"
+
+
+class StoreError(Error):
+    """The store answered with a fault. Run `duly doctor`."""
+
+    code = "store_error"
+
+
+class CorruptBlock(StoreError):
+    """A stored block fails its checksum and is not served. Run `duly doctor`; restore, or seek past it."""
+
+    code = "corrupt_block"
+
+
+class IncompatibleStore(StoreError):
+    """The file is not a Duly store, or a newer Duly wrote it. Use the Duly that made it, or another path."""
+
+    code = "incompatible_store"
+
+
+class Denied(Error, PermissionError):
+    """The key has no grant for this. Ask the tenant's owner for one."""
+
+    code = "denied"
+
+
+class QuotaExceeded(Error):
+    """The tenant's quota is used up. Wait, or have it raised."""
+
+    code = "quota_exceeded"
+
+
+def every_error() -> list[type[Error]]:
+    """The whole tree, for the tables that map codes to statuses."""
+    found: list[type[Error]] = [Error]
+    for kind in found:
+        found.extend(kind.__subclasses__())
+    return found

@@ -1,0 +1,72 @@
+"""Every hard limit, with its reason. `duly limits` and the API publish this table as it stands.
+
+Sizes are in bytes, times in milliseconds; the unit is the last word of the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What Duly refuses to go beyond."""
+
+    # A name is shown in tables, metrics and paths; longer ones are never typed by a person.
+    name_chars_max: int = 256
+    # An id or a key is held in indexes, so it has to be small beside a page.
+    id_bytes_max: int = 512
+    key_bytes_max: int = 1024
+    # Headers travel with every delivery and every browse.
+    headers_max: int = 64
+    headers_bytes_max: int = 16 * 1024
+    # One payload is held in memory a few times over on its way; the topic's own limit starts
+    # at the default and may be raised to the ceiling.
+    payload_bytes_default: int = 1024 * 1024
+    payload_bytes_max: int = 64 * 1024 * 1024
+    # A batch is one transaction: it is in memory whole, and everyone waits for it.
+    batch_messages_max: int = 100_000
+    batch_bytes_max: int = 128 * 1024 * 1024
+    # A claim's bookkeeping is per lease; its payloads are in memory at once.
+    claim_messages_max: int = 100_000
+    claim_bytes_default: int = 64 * 1024 * 1024
+    read_messages_max: int = 100_000
+    # A block is read whole to serve one of its messages.
+    block_messages_max: int = 1024
+    block_bytes_max: int = 8 * 1024 * 1024
+    # Slots that keys and lanes hash to (DESIGN.md §6): more partitions than slots would stay empty.
+    partitions_max: int = 1024
+    groups_per_topic_max: int = 10_000
+    consumers_per_topic_max: int = 1_000_000
+    priority_max: int = 65_535
+    # Leases shorter than this expire while the answer is under way; longer ones hide dead consumers.
+    lease_ms_min: int = 100
+    lease_ms_max: int = 7 * DAY_MS
+    due_ms_ahead_max: int = 3653 * DAY_MS
+    ttl_ms_max: int = 3653 * DAY_MS
+    attempts_max: int = 10_000
+    backoff_ms_max: int = 30 * DAY_MS
+    dedupe_ms_max: int = 30 * DAY_MS
+    rate_per_s_max: int = 10_000_000
+    reason_chars_max: int = 1000
+    # The last failures say what is wrong; the first hundred of a thousand say nothing more.
+    history_entries_max: int = 16
+    # How long a publish id given by the caller is remembered.
+    publish_id_ms: int = DAY_MS
+    publish_id_chars_max: int = 128
+    consumer_chars_max: int = 256
+    # Commands waiting for the writer: past this a caller gets Busy instead of growing memory.
+    writer_commands_max: int = 100_000
+    writer_bytes_max: int = 256 * 1024 * 1024
+    page_max: int = 10_000
+
+
+LIMITS = Limits()
+
+
+def published() -> dict[str, int]:
+    """The limits as a plain table, for the API and the CLI."""
+    return asdict(LIMITS)

@@ -1,0 +1,160 @@
+"""Messages as people write them and read them back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .clock import Duration, from_ms
+from .errors import InvalidArgument
+
+# Ids that Duly makes begin with this, so that none of yours can collide with one.
+MADE_ID_MARK = "@"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An immutable payload and what belongs to it.
+
+    `ttl` counts from the moment it is due (on a log: from publishing), `expires_at` is
+    absolute; give one of them. `partition` chooses a partition of a log; without it the key's
+    hash does, and without a key any will do. `due`, `priority` and `lane` belong to queues.
+    """
+
+    payload: bytes
+    id: str | None = None
+    key: str | None = None
+    headers: Mapping[str, str] | None = None
+    ttl: Duration | None = None
+    expires_at: datetime | None = None
+    partition: int | None = None
+    due: datetime | Duration | None = None
+    priority: int | None = None
+    lane: str | None = None
+
+    @classmethod
+    def json(cls, value: Any, **fields: Any) -> Message:
+        """A message whose payload is `value` as compact UTF-8 JSON."""
+        try:
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"The value cannot be written as JSON: {error}.") from error
+        return cls(text.encode(), **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as the log holds it, with its place and time."""
+
+    partition: int
+    offset: int
+    id: str
+    payload: bytes
+    key: str | None
+    headers: Mapping[str, str]
+    published_at_ms: int
+    expires_at_ms: int | None
+
+    @property
+    def published_at(self) -> datetime:
+        """When it was stored, by the store's clock."""
+        return from_ms(self.published_at_ms)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """After this moment it is not delivered."""
+        return None if self.expires_at_ms is None else from_ms(self.expires_at_ms)
+
+    def json(self) -> Any:
+        """The payload read as JSON."""
+        return json.loads(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt in a message's history."""
+
+    attempt: int
+    at_ms: int
+    what: str
+    reason: str
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given up for one group, with why."""
+
+    message: StoredMessage
+    attempts: int
+    reason: str
+    buried_at_ms: int
+    history: tuple[Failure, ...]
+
+    @property
+    def id(self) -> str:
+        """The message's id: what redrive takes."""
+        return self.message.id
+
+    @property
+    def payload(self) -> bytes:
+        """The message's payload."""
+        return self.message.payload
+
+    @property
+    def buried_at(self) -> datetime:
+        """When it was given up."""
+        return from_ms(self.buried_at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where part of a published batch went: `count` offsets from `first_offset` on."""
+
+    partition: int
+    partition_id: int
+    first_offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What publish answers: the batch is on stable storage.
+
+    `duplicate` says that this publish id had been stored before and nothing was added now.
+    """
+
+    publish_id: str
+    count: int
+    spans: tuple[Span, ...]
+    duplicate: bool = False
+    # Which span each message went to, in the order given; None when there is only one span.
+    routes: tuple[int, ...] | None = None
+    given_ids: tuple[str | None, ...] | None = None
+
+    @property
+    def positions(self) -> list[tuple[int, int]]:
+        """(partition, offset) of every message, in the order given."""
+        following = [span.first_offset for span in self.spans]
+        placed: list[tuple[int, int]] = []
+        for route in self.routes or (0,) * self.count:
+            placed.append((self.spans[route].partition, following[route]))
+            following[route] += 1
+        return placed
+
+    @property
+    def ids(self) -> list[str]:
+        """The id of every message, in the order given: yours, or the one that Duly made."""
+        partition_ids = {span.partition: span.partition_id for span in self.spans}
+        made = [made_id(partition_ids[partition], offset) for partition, offset in self.positions]
+        if self.given_ids is None:
+            return made
+        return [given or own for given, own in zip(self.given_ids, made, strict=True)]
+
+
+def made_id(partition_id: int, offset: int) -> str:
+    """The id of a message that was published without one: its place, which is never reused."""
+    return f"{MADE_ID_MARK}{partition_id}-{offset}"

@@ -1,0 +1,155 @@
+"""Wakes those who wait: threads of this process, and other processes on the same file.
+
+A small file beside the store has one slot for every 1,024 partitions to share. Whoever makes
+something claimable writes a random value into the partition's slot after its commit. A process
+that waits is told of the write by the kernel (inotify), compares the slots with what it saw last
+and wakes only those whose slot changed. Idle, nobody polls anything.
+
+A random value and not a counter: two processes that add one at the same time would write the
+same number, and a waiter that had seen the first would sleep through the second.
+
+Lost wake-ups cannot happen: a waiter takes a ticket *before* it looks for work, and the ticket
+knows whether a slot has rung since. What the file holds after a crash is at worst one useless look.
+
+Where there is no inotify (macOS) the slots are looked at every few milliseconds while someone waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+SLOTS = 1024
+_BYTES = SLOTS * 8
+_IN_MODIFY = 0x2
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Slots and how often each had rung when the ticket was taken."""
+
+    slots: tuple[int, ...]
+    rung: tuple[int, ...]
+
+
+class Bell:
+    """One process's end of the bell. `path` None: nobody else can hear."""
+
+    def __init__(self, path: str | None) -> None:
+        self._lock = threading.Lock()
+        self._rung = [0] * SLOTS
+        self._sleepers: dict[int, list[threading.Lock]] = defaultdict(list)
+        self._file = -1 if path is None else os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path = path
+        self._seen = b""
+        self._watcher: threading.Thread | None = None
+        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+        self._closed = False
+        if path is not None and os.fstat(self._file).st_size < _BYTES:
+            os.ftruncate(self._file, _BYTES)
+
+    def ticket(self, partitions: Iterable[int]) -> Ticket:
+        """Remembers how often the partitions have rung so far."""
+        slots = tuple({partition % SLOTS for partition in partitions})
+        with self._lock:
+            if self._watcher is None and self._path is not None and not self._closed:
+                self._watch()
+            return Ticket(slots, tuple(self._rung[slot] for slot in slots))
+
+    def sleep(self, ticket: Ticket, seconds: float | None) -> None:
+        """Returns when one of the ticket's slots has rung since it was taken, or the time is over."""
+        alarm = threading.Lock()
+        alarm.acquire()
+        with self._lock:
+            if self._closed or any(self._rung[slot] != then for slot, then in zip(ticket.slots, ticket.rung, strict=True)):
+                return
+            for slot in ticket.slots:
+                self._sleepers[slot].append(alarm)
+        try:
+            alarm.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        finally:
+            with self._lock:
+                for slot in ticket.slots:
+                    if alarm in self._sleepers[slot]:
+                        self._sleepers[slot].remove(alarm)
+
+    def ring(self, partitions: Iterable[int]) -> None:
+        """Tells everyone, here and in other processes."""
+        slots = {partition % SLOTS for partition in partitions}
+        for slot in slots:
+            if self._file >= 0:
+                os.pwrite(self._file, os.urandom(8), slot * 8)
+        self._wake(slots)
+
+    def ring_all_here(self) -> None:
+        """Wakes everyone in this process: time was moved, or it is time to go."""
+        self._wake(range(SLOTS))
+
+    def close(self) -> None:
+        """Stops watching and wakes whoever still sleeps."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.ring_all_here()
+        os.write(self._stop_write, b"x")
+        if self._watcher is not None:
+            self._watcher.join()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Closes the descriptors: in the child of a fork, where there is no watcher to stop."""
+        for fd in (self._file, self._stop_read, self._stop_write):
+            if fd >= 0:
+                os.close(fd)
+
+    def _wake(self, slots: Iterable[int]) -> None:
+        with self._lock:
+            for slot in slots:
+                self._rung[slot] += 1
+                for alarm in self._sleepers.pop(slot, ()):
+                    if alarm.locked():
+                        alarm.release()
+
+    def _watch(self) -> None:
+        """Starts the watcher. The slots are read before anyone is told that they have been."""
+        listen = _inotify(self._path or "")
+        self._seen = os.pread(self._file, _BYTES, 0)
+        self._watcher = threading.Thread(target=self._listen, args=(listen,), name="duly-bell", daemon=True)
+        self._watcher.start()
+
+    def _listen(self, listen: int) -> None:
+        while True:
+            waiting: Sequence[int] = [self._stop_read] if listen < 0 else [listen, self._stop_read]
+            ready, _, _ = select.select(waiting, [], [], _POLL_S if listen < 0 else None)
+            if self._stop_read in ready:
+                break
+            if listen >= 0:
+                os.read(listen, 65536)
+            now = os.pread(self._file, _BYTES, 0)
+            if now != self._seen:
+                changed = [s for s in range(SLOTS) if now[s * 8 : s * 8 + 8] != self._seen[s * 8 : s * 8 + 8]]
+                self._seen = now
+                self._wake(changed)
+        if listen >= 0:
+            os.close(listen)
+
+
+def _inotify(path: str) -> int:
+    """A descriptor that becomes readable when the file is written; -1 where there is no inotify."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "inotify_init1"):
+        return -1
+    fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0:
+        return -1
+    if libc.inotify_add_watch(fd, os.fsencode(path), ctypes.c_uint32(_IN_MODIFY)) < 0:
+        os.close(fd)
+        return -1
+    return fd

@@ -1,0 +1,106 @@
+-- tenant_id
+-- Zero rows: there is no such tenant.
+SELECT id
+  FROM duly_tenant
+ WHERE name = :name;
+
+-- tenant_insert
+INSERT INTO duly_tenant (name)
+VALUES (:name)
+RETURNING id;
+
+-- topic_find
+-- Zero rows: the tenant has no such topic.
+SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms
+  FROM duly_topic AS topic
+  JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
+ WHERE tenant.name = :tenant
+   AND topic.name = :name;
+
+-- topic_list
+SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms
+  FROM duly_topic AS topic
+  JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
+ WHERE tenant.name = :tenant
+   AND topic.name > :after
+ ORDER BY topic.name
+ LIMIT :limit;
+
+-- topic_of_partition
+-- Zero rows: the topic was deleted.
+SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, topic.created_at_ms
+  FROM duly_part AS part
+  JOIN duly_topic AS topic ON topic.id = part.topic
+  JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
+ WHERE part.id = :partition;
+
+-- topic_partitions
+SELECT id
+  FROM duly_part
+ WHERE topic = :topic
+ ORDER BY number;
+
+-- topic_insert
+INSERT INTO duly_topic (tenant, name, settings, created_at_ms)
+VALUES (:tenant, :name, :settings, :now)
+RETURNING id;
+
+-- part_insert
+INSERT INTO duly_part (tenant, topic, number)
+VALUES (:tenant, :topic, :number)
+RETURNING id;
+
+-- topic_update
+UPDATE duly_topic
+   SET settings = :settings,
+       paused = :paused,
+       version = version + 1
+ WHERE id = :id
+RETURNING version;
+
+-- topic_delete
+DELETE FROM duly_topic
+ WHERE id = :id;
+
+-- part_orphan
+UPDATE duly_part
+   SET topic = NULL
+ WHERE topic = :topic;
+
+-- part_delete
+DELETE FROM duly_part
+ WHERE id = :partition
+   AND topic IS NULL;
+
+-- group_find
+-- Zero rows: the topic has no such group.
+SELECT id, topic, name, settings, paused, created_at_ms
+  FROM duly_grp
+ WHERE topic = :topic
+   AND name = :name;
+
+-- group_list
+SELECT id, topic, name, settings, paused, created_at_ms
+  FROM duly_grp
+ WHERE topic = :topic
+ ORDER BY name;
+
+-- group_insert
+INSERT INTO duly_grp (tenant, topic, name, settings, created_at_ms)
+VALUES (:tenant, :topic, :name, :settings, :now)
+RETURNING id;
+
+-- group_update
+UPDATE duly_grp
+   SET settings = :settings,
+       paused = :paused
+ WHERE id = :id;
+
+-- group_delete
+DELETE FROM duly_grp
+ WHERE id = :id;
+
+-- consumers_delete
+DELETE FROM duly_consumer
+ WHERE tenant = :tenant
+   AND grp = :grp;

@@ -1,0 +1,306 @@
+"""The SQLite store: a file (or `:memory:`), its connections, and surviving fork.
+
+One writer (writer.py) changes the file; readers have connections of their own, each read a
+snapshot. Several processes may have the file open. Before a fork every connection is closed, because
+SQLite's locks do not survive into a child; parent and child open new ones when they next need them.
+
+Power loss: WAL with synchronous=FULL. NORMAL loses acknowledged writes (DESIGN.md §5).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import apsw
+
+from ...clock import Clock, monotonic_s
+from ...engine.memory import BlockCache
+from ...errors import Busy, Closed, IncompatibleStore, StoreError, StoreFull
+from ...events import Listener
+from ..contract import Verb
+from .bell import Bell, Ticket
+from .gate import Gate
+from .queries import migrations
+from .transaction import SqliteTransaction
+from .writer import ForkGate, Writer
+
+MEMORY = ":memory:"
+SCHEMA = 1
+# The WAL-reset corruption bug is fixed from here on.
+SQLITE_MIN = (3, 51, 3)
+
+_READERS_POOLED = 8
+_BUSY_MS = 10_000
+_FORK_WAIT_S = 5.0
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+class SqliteStore:
+    """An open store. Thread-safe."""
+
+    def __init__(self, path: str, *, clock: Clock, listener: Listener | None = None) -> None:
+        if tuple(map(int, apsw.sqlite_lib_version().split("."))) < SQLITE_MIN:
+            raise IncompatibleStore(f"SQLite {apsw.sqlite_lib_version()} has the WAL-reset bug. Upgrade apsw.")
+        self.path = path if path == MEMORY else os.path.abspath(path)
+        self.clock = clock
+        self.forked = False
+        self._in_memory = path == MEMORY
+        self._cache = BlockCache()
+        self._inside = ForkGate()
+        self._closed = False
+        self._pool: list[apsw.Connection] = []
+        self._pool_lock = threading.Lock()
+        self._shared = self._open() if self._in_memory else None
+        self._shared_lock = threading.RLock()
+        with self._inside:
+            self.incarnation = self._prepare()
+        side = None if self._in_memory else self.path
+        self._bell = Bell(None if side is None else side + "-bell")
+        self._gate = Gate(side)
+        self._writer = Writer(
+            self._connect_writer,
+            clock=clock,
+            incarnation=self.incarnation,
+            cache=self._cache,
+            bell=self._bell,
+            gate=self._gate,
+            inside=self._inside if not self._in_memory else _SharedInside(self._inside, self._shared_lock),
+            listener=listener,
+        )
+        clock.on_change(self._bell.ring_all_here)
+        _open_stores.add(self)
+
+    # Opening
+
+    def _open(self, *, readonly: bool = False) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(self.path, flags=flags, statementcachesize=200)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.execute("PRAGMA cache_size = -32768")
+        return connection
+
+    def _connect_writer(self) -> apsw.Connection:
+        if self._shared is not None:
+            return self._shared
+        connection = self._open()
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 2000")
+        # After a burst the WAL shrinks back to this.
+        connection.execute("PRAGMA journal_size_limit = 33554432")
+        return connection
+
+    def _prepare(self) -> str:
+        """Creates or upgrades the schema; returns the incarnation."""
+        if not self._in_memory:
+            self._create_file()
+        connection = self._shared or self._open()
+        try:
+            return self._migrate(connection)
+        except apsw.NotADBError as error:
+            raise IncompatibleStore(f"{self.path} is not an SQLite file. Give another path.") from error
+        except apsw.BusyError as error:
+            raise Busy(f"{self.path} is locked by another process. Try again.") from error
+        except (apsw.FullError, apsw.IOError) as error:
+            raise StoreFull(f"{self.path} cannot be written: {error}.") from error
+        except apsw.Error as error:
+            raise StoreError(f"{self.path} cannot be opened: {error}.") from error
+        finally:
+            if self._shared is None:
+                connection.close()
+
+    def _create_file(self) -> None:
+        """Makes the file private to its owner, and its name durable."""
+        folder = os.path.dirname(self.path)
+        if os.path.isdir(self.path):
+            raise IncompatibleStore(f"{self.path} is a folder. Give the path of a file.")
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            held = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(held)
+            finally:
+                os.close(held)
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}.") from error
+
+    def _migrate(self, connection: apsw.Connection) -> str:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        if not tables:
+            # Only an empty file takes this: it lets deleted space return to the device.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+        elif "duly_meta" not in tables:
+            raise IncompatibleStore(f"{self.path} is an SQLite file, but not a Duly store. Give another path.")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            incarnation = self._migrate_inside(connection)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+        return incarnation
+
+    def _migrate_inside(self, connection: apsw.Connection) -> str:
+        known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'duly_meta'").fetchone()
+        meta = dict(connection.execute("SELECT key, value FROM duly_meta")) if known else {}
+        version = int(meta.get("schema", 0))
+        if version > SCHEMA:
+            raise IncompatibleStore(
+                f"{self.path} has schema {version}; this Duly knows {SCHEMA}. Use a newer Duly."
+            )
+        for number, script in migrations():
+            if number > version:
+                connection.execute(script)
+        incarnation = meta.get("incarnation") or secrets.token_hex(8)
+        if version < SCHEMA:
+            put = "INSERT OR REPLACE INTO duly_meta (key, value) VALUES (?, ?)"
+            connection.execute(put, ("schema", str(SCHEMA)))
+            connection.execute(put, ("incarnation", incarnation))
+        return str(incarnation)
+
+    # The contract
+
+    def write(
+        self, verb: Verb[C, R], command: C, *, tenant: str, cost: int, deadline: float | None, publish_id: str = ""
+    ) -> R:
+        answer: R = self._writer.run(
+            verb, command, tenant=tenant, cost=cost, deadline=deadline, publish_id=publish_id
+        )
+        return answer
+
+    @contextmanager
+    def read(self) -> Iterator[SqliteTransaction]:
+        if self._shared is not None:
+            with self._shared_lock:
+                yield self._reading(self._shared)
+            return
+        with self._inside:
+            connection = self._take_reader()
+            try:
+                connection.execute("BEGIN")
+                yield self._reading(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._put_reader(connection)
+
+    def _reading(self, connection: apsw.Connection) -> SqliteTransaction:
+        return SqliteTransaction(
+            connection, now_ms=self.clock.now_ms(), incarnation=self.incarnation, memory=None, cache=self._cache
+        )
+
+    def _take_reader(self) -> apsw.Connection:
+        with self._pool_lock:
+            if self._closed:
+                raise Closed()
+            if self._pool:
+                return self._pool.pop()
+        return self._open(readonly=True)
+
+    def _put_reader(self, connection: apsw.Connection) -> None:
+        with self._pool_lock:
+            if not self._closed and len(self._pool) < _READERS_POOLED:
+                self._pool.append(connection)
+                return
+        connection.close()
+
+    def ticket(self, partitions: Sequence[int]) -> Ticket:
+        return self._bell.ticket(partitions)
+
+    def wait(self, ticket: Any, *, until_ms: int | None, deadline: float | None) -> None:
+        waits: list[float] = []
+        if deadline is not None:
+            waits.append(max(0.0, deadline - monotonic_s()))
+        if until_ms is not None and (due_s := self.clock.wait_s(until_ms)) is not None:
+            waits.append(due_s)
+        self._bell.sleep(ticket, min(waits, default=None))
+
+    def wake_caretaker(self) -> None:
+        """Wakes whoever waits for chores in this process."""
+        self._bell.ring_all_here()
+
+    def close(self) -> None:
+        """Finishes what was accepted and lets go of the file."""
+        if self._closed or self.forked:
+            return
+        self._writer.close()
+        with self._pool_lock:
+            self._closed = True
+            readers, self._pool = self._pool, []
+        for connection in readers:
+            connection.close()
+        if self._shared is not None:
+            self._shared.close()
+        self._bell.close()
+        self._gate.close()
+        _open_stores.discard(self)
+
+    # Fork
+
+    def before_fork(self) -> bool:
+        """Gets everyone out of SQLite and closes every connection."""
+        if self._shared is not None or not self._inside.shut(_FORK_WAIT_S):
+            return False
+        self._writer.disconnect()
+        with self._pool_lock:
+            readers, self._pool = self._pool, []
+        for connection in readers:
+            connection.close()
+        return True
+
+    def after_fork_in_parent(self) -> None:
+        """Goes on: connections open again when they are needed."""
+        self._inside.open()
+
+    def after_fork_in_child(self) -> None:
+        """This object is done for: its threads are not here. Its client opens another."""
+        self.forked = True
+        self._bell.let_go()
+        self._gate.close()
+
+
+class _SharedInside(ForkGate):
+    """In memory there is one connection: the writer shares it with readers by a lock."""
+
+    def __init__(self, inside: ForkGate, lock: threading.RLock) -> None:
+        super().__init__()
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for store in list(_open_stores):
+        store.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in list(_open_stores):
+        store.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_open_stores):
+        store.after_fork_in_child()
+    _open_stores.clear()
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

@@ -1,0 +1,338 @@
+"""The writer: one thread that owns the write connection, and group commit.
+
+Callers put jobs into a bounded queue and wait. The thread takes what is there (tenants in fair
+turn), runs it in one transaction, syncs once, and answers everybody. While it syncs, the next
+jobs gather: the slower the disk, the bigger the group.
+
+    queued ──▶ running ──commit──▶ answered
+      │           └──rollback──▶ answered with the error; nothing was done
+      └─ timeout: withdrawn, nothing was done      (a timeout while running: outcome unknown)
+
+Inside a transaction neighbouring jobs of one verb run as one call under a savepoint. Should that
+call raise, it is undone and each job runs again alone under its own: one caller's error is nobody else's.
+
+A commit that fails leaves a doubt: the frames may have reached the disk, and a crash before the
+next write would bring them back. So the writer reopens the file, looks whether the transaction is
+there, and if not writes and syncs a mark over it; only then does it answer "nothing was stored". If even
+that fails, publishers get PublishUnknown, and the next transaction begins by clearing the doubt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+
+from ...clock import Clock, monotonic_s
+from ...engine.fair_queue import FairQueue
+from ...engine.memory import BlockCache, Memory
+from ...errors import Busy, Closed, Error, PublishUnknown, StoreError, StoreFull, Timeout
+from ...events import Event, Listener, tell
+from ...limits import LIMITS
+from ..contract import Verb
+from .bell import Bell
+from .gate import Gate
+from .transaction import SqliteTransaction
+
+_JOBS_A_TRANSACTION = 1024
+_COST_A_TRANSACTION = 32 * 1024 * 1024
+
+
+class Job:
+    """One command on its way through the writer."""
+
+    __slots__ = ("answer", "command", "done", "publish_id", "tenant", "verb")
+
+    def __init__(self, verb: Verb[Any, Any], command: Any, tenant: str, publish_id: str) -> None:
+        self.verb = verb
+        self.command = command
+        self.tenant = tenant
+        self.publish_id = publish_id
+        self.answer: Any = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class Writer:
+    """Runs jobs in group commits on the one connection that writes."""
+
+    def __init__(
+        self,
+        connect: Callable[[], apsw.Connection],
+        *,
+        clock: Clock,
+        incarnation: str,
+        cache: BlockCache,
+        bell: Bell,
+        gate: Gate,
+        inside: ForkGate,
+        listener: Listener | None,
+    ) -> None:
+        self._connect = connect
+        self._connection: apsw.Connection | None = None
+        self._clock = clock
+        self._incarnation = incarnation
+        self._memory = Memory()
+        self._cache = cache
+        self._bell = bell
+        self._gate = gate
+        self._inside = inside
+        self._listener = listener
+        self._data_version = -1
+        self._in_doubt = False
+        self._queue: FairQueue[Job] = FairQueue()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._loop, name="duly-writer", daemon=True)
+        self._thread.start()
+
+    def run(
+        self, verb: Verb[Any, Any], command: Any, *, tenant: str, cost: int, deadline: float | None, publish_id: str
+    ) -> Any:
+        """Queues a job and waits for its answer; an answer that is an error is raised."""
+        job = Job(verb, command, tenant, publish_id)
+        self._enqueue(job, cost, deadline)
+        if not job.done.acquire(timeout=-1 if deadline is None else max(0.0, deadline - monotonic_s())):
+            self._give_up(job)
+        if isinstance(job.answer, Exception):
+            raise job.answer
+        return job.answer
+
+    def _enqueue(self, job: Job, cost: int, deadline: float | None) -> None:
+        with self._changed:
+            while self._queue.count >= LIMITS.writer_commands_max or self._queue.cost >= LIMITS.writer_bytes_max:
+                left = None if deadline is None else deadline - monotonic_s()
+                if self._closing or (left is not None and left <= 0) or not self._changed.wait(left):
+                    raise Busy()
+            if self._closing:
+                raise Closed()
+            self._queue.put(job.tenant, cost, job)
+            self._changed.notify_all() if self._queue.count == 1 else None
+
+    def _give_up(self, job: Job) -> None:
+        """The caller's time is over: withdraws the job, or says that its outcome is unknown."""
+        with self._changed:
+            if self._queue.remove(job.tenant, job):
+                raise Timeout()
+        if job.done.acquire(blocking=False):
+            return
+        if job.publish_id:
+            raise _unknown(job)
+        raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
+
+    def close(self) -> None:
+        """Finishes what is queued and stops."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def disconnect(self) -> None:
+        """Closes the connection between transactions; the next one opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue.count and not self._closing:
+                    self._changed.wait()
+                jobs = self._queue.take(_JOBS_A_TRANSACTION, _COST_A_TRANSACTION)
+                self._changed.notify_all()
+            if not jobs:
+                break
+            self._transact(jobs)
+        with self._inside:
+            self.disconnect()
+
+    def _transact(self, jobs: Sequence[Job]) -> None:
+        """One group commit. Whatever happens, every job is answered."""
+        tx: SqliteTransaction | None = None
+        try:
+            with self._inside:
+                self._gate.enter()
+                try:
+                    tx = self._attempt(jobs)
+                finally:
+                    self._gate.leave()
+            self._bell.ring(tx.aftermath.rings)
+        except Exception as error:
+            for job in jobs:
+                job.answer = error if isinstance(error, Error) else StoreError(f"The writer failed: {error!r}.")
+            self._tell_full(error)
+        for job in jobs:
+            if job.publish_id and isinstance(job.answer, _Doubt):
+                job.answer = _unknown(job)
+            job.done.release()
+        for event in tx.aftermath.events if tx else ():
+            tell(event, self._listener)
+
+    def _tell_full(self, error: Exception) -> None:
+        if isinstance(error, StoreFull):
+            tell(Event("store_full", self._clock.now_ms(), facts={"why": str(error)}), self._listener)
+
+    def _attempt(self, jobs: Sequence[Job]) -> SqliteTransaction:
+        """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
+        try:
+            connection = self._ready_connection()
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            raise _translate(error) from error
+        tx = self._begin(connection)
+        try:
+            for _, group in itertools.groupby(jobs, key=lambda job: job.verb):
+                self._run_group(tx, list(group))
+        except apsw.Error as error:
+            self._roll_back(connection)
+            raise _translate(error) from error
+        try:
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            self._roll_back(connection)
+            self._clear_doubt(tx, error)
+        self._memory.commit()
+        tx.committed()
+        return tx
+
+    def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
+        """A transaction, with a memory that can be trusted: cleared if anyone else wrote."""
+        version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._data_version:
+            self._memory.clear()
+            self._data_version = version
+        return SqliteTransaction(
+            connection,
+            now_ms=self._clock.now_ms(),
+            incarnation=self._incarnation,
+            memory=self._memory,
+            cache=self._cache,
+        )
+
+    def _run_group(self, tx: SqliteTransaction, jobs: list[Job]) -> None:
+        """Runs neighbouring jobs of one verb, together if possible, else each alone."""
+        mark = tx.mark()
+        try:
+            answers = jobs[0].verb(tx, [job.command for job in jobs])
+        except apsw.Error:
+            raise
+        except Exception as error:
+            tx.back_to(mark)
+            if len(jobs) == 1:
+                jobs[0].answer = error
+            else:
+                for job in jobs:
+                    self._run_group(tx, [job])
+            return
+        tx.release(mark)
+        for job, answer in zip(jobs, answers, strict=True):
+            job.answer = answer
+
+    def _roll_back(self, connection: apsw.Connection) -> None:
+        """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
+        self._memory.clear()
+        self._data_version = -1
+        if connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except apsw.Error:
+                self._in_doubt = True
+
+    # Doubt
+
+    def _ready_connection(self) -> apsw.Connection:
+        if self._in_doubt:
+            self._write_over()
+        if self._connection is None:
+            self._connection = self._connect()
+            self._memory.clear()
+            self._data_version = -1
+        return self._connection
+
+    def _clear_doubt(self, tx: SqliteTransaction, error: apsw.Error) -> None:
+        """After a failed commit: returns if it was stored after all, else raises."""
+        if isinstance(error, apsw.BusyError):
+            raise _translate(error) from error
+        self._in_doubt = True
+        try:
+            self.disconnect()
+            self._connection = self._connect()
+            if tx.is_stored(self._connection):
+                self._in_doubt = False
+                return
+            self._write_over()
+        except apsw.Error:
+            raise _Doubt(f"The commit failed ({error}) and the store cannot be written: {_hint(error)}") from error
+        raise _translate(error) from error
+
+    def _write_over(self) -> None:
+        """Writes and syncs a mark, over frames of a failed commit that a crash could bring back."""
+        if self._connection is None:
+            self._connection = self._connect()
+        self._connection.execute(
+            "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
+        )
+        self._in_doubt = False
+
+
+class ForkGate:
+    """Counts who is inside SQLite, so that a fork can wait until nobody is."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._shut = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            if self._shut:
+                self._changed.notify_all()
+
+    def shut(self, seconds: float) -> bool:
+        """Lets nobody in any more and waits until all are out; False when someone stays too long."""
+        with self._changed:
+            self._shut = True
+            return self._changed.wait_for(lambda: self._inside == 0, seconds)
+
+    def open(self) -> None:
+        """Lets everyone in again."""
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+
+class _Doubt(StoreError):
+    """It is unknown whether the transaction was stored."""
+
+
+def _unknown(job: Job) -> PublishUnknown:
+    return PublishUnknown(
+        f"It is unknown whether the batch was stored. Publish it again with publish_id={job.publish_id!r}: "
+        "it is stored once, whatever happened.",
+        publish_id=job.publish_id,
+    )
+
+
+def _translate(error: apsw.Error) -> Error:
+    """An error of SQLite as one of ours; in every case nothing was changed."""
+    if isinstance(error, apsw.BusyError):
+        return Busy("Another process holds the store's write lock. Nothing was done; try again.")
+    if isinstance(error, apsw.FullError):
+        return StoreFull()
+    return StoreError(f"SQLite could not do it: {error}. Nothing was changed. {_hint(error)}")
+
+
+def _hint(error: apsw.Error) -> str:
+    if isinstance(error, apsw.IOError):
+        return "Check the device and its free space; reads still work."
+    return "Run `duly doctor`."

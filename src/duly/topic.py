@@ -1,0 +1,304 @@
+"""Topics and groups: their settings, checked once, here, for both kinds and every surface.
+
+Durations are seconds in these public values; `…_ms` properties give what the engine counts in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from .backoff import RetryPolicy
+from .clock import Duration, milliseconds
+from .errors import InvalidArgument, LimitExceeded
+from .limits import LIMITS
+from .tenant import check_name
+
+KINDS = ("log", "queue")
+WEEK_S = 7 * 24 * 3600.0
+
+
+def _seconds(owner: object, name: str, *, low_ms: int, high_ms: int, optional: bool = True) -> None:
+    """Normalises a duration field to float seconds, within bounds."""
+    value = getattr(owner, name)
+    if value is None:
+        if optional:
+            return
+        raise InvalidArgument(f"{name} must be a duration.")
+    ms = milliseconds(value, name)
+    if not low_ms <= ms <= high_ms:
+        raise LimitExceeded(f"{name} must be {low_ms / 1000:g} to {high_ms / 1000:g} seconds; got {ms / 1000:g}.")
+    object.__setattr__(owner, name, ms / 1000)
+
+
+def _whole(owner: object, name: str, *, low: int, high: int, optional: bool = True) -> None:
+    value = getattr(owner, name)
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(f"{name} must be a whole number; got {value!r}.")
+    if not low <= value <= high:
+        raise LimitExceeded(f"{name} must be {low} to {high}; got {value}.")
+
+
+def _number(owner: object, name: str, *, low: float, high: float) -> None:
+    value = getattr(owner, name)
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidArgument(f"{name} must be a number; got {value!r}.")
+    if not low < value <= high:
+        raise LimitExceeded(f"{name} must be more than {low:g} and at most {high:g}; got {value}.")
+
+
+def _flag(owner: object, name: str) -> None:
+    if not isinstance(getattr(owner, name), bool):
+        raise InvalidArgument(f"{name} must be True or False; got {getattr(owner, name)!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a topic keeps its messages.
+
+    `age` and `bytes` bound the log; `settled=True` drops a block as soon as every group has
+    settled it. Neither drops what a group still needs, unless `drop_unsettled=True`: a group
+    that holds the log past its bounds raises an alert instead.
+    """
+
+    age: Duration | None = None
+    bytes: int | None = None
+    settled: bool = False
+    drop_unsettled: bool = False
+
+    def __post_init__(self) -> None:
+        _seconds(self, "age", low_ms=1, high_ms=100 * 366 * 86_400_000)
+        _whole(self, "bytes", low=1, high=2**62)
+        _flag(self, "settled")
+        _flag(self, "drop_unsettled")
+
+    @property
+    def age_ms(self) -> int | None:
+        """`age` in milliseconds."""
+        return None if self.age is None else milliseconds(self.age, "age")
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How a queue's lanes share: weight by pattern, how many at once, how many a second."""
+
+    max_in_flight: int | None = None
+    rate: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _whole(self, "max_in_flight", low=1, high=1_000_000)
+        _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
+        if not isinstance(self.weights, Mapping):
+            raise InvalidArgument("lanes.weights must be a mapping of lane pattern to weight.")
+        for pattern, weight in self.weights.items():
+            check_name(pattern, "lane pattern")
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight <= 1_000_000:
+                raise InvalidArgument(f"The weight of lane {pattern!r} must be more than 0; got {weight!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """From where on a topic or group is in `warn` and in `alert`; each is a pair, or None for never.
+
+    `consumers` counts downwards (fewer is worse), all others upwards. `oldest_age` is in seconds.
+    """
+
+    consumers: tuple[float, float] | None = None
+    undelivered: tuple[float, float] | None = None
+    oldest_age: tuple[float, float] | None = None
+    retry_ratio: tuple[float, float] | None = None
+    dead: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            pair = getattr(self, entry.name)
+            if pair is None:
+                continue
+            try:
+                warn, alert = (float(bound) for bound in pair)
+            except (TypeError, ValueError) as error:
+                raise InvalidArgument(f"health.{entry.name} must be a pair (warn, alert).") from error
+            if not 0 <= warn < math.inf or not 0 <= alert < math.inf:
+                raise InvalidArgument(f"health.{entry.name} must not be negative or infinite.")
+            if (warn < alert) == (entry.name == "consumers") and warn != alert:
+                raise InvalidArgument(f"health.{entry.name}: warn must be reached before alert.")
+            object.__setattr__(self, entry.name, (warn, alert))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Everything that can be set on a topic, with defaults that need no tuning."""
+
+    kind: str
+    partitions: int = 1
+    lease: Duration = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dead_letters: bool = True
+    ttl: Duration | None = None
+    dedupe: Duration | None = None
+    retention: Retention | None = None
+    archive: bool = False
+    rate: float | None = None
+    payload_bytes_max: int = LIMITS.payload_bytes_default
+    lanes: Lanes | None = None
+    health: Health = field(default_factory=Health)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidArgument(f"kind must be 'log' or 'queue'; got {self.kind!r}.")
+        _whole(self, "partitions", low=1, high=LIMITS.partitions_max, optional=False)
+        _seconds(self, "lease", low_ms=LIMITS.lease_ms_min, high_ms=LIMITS.lease_ms_max, optional=False)
+        _seconds(self, "ttl", low_ms=1, high_ms=LIMITS.ttl_ms_max)
+        _seconds(self, "dedupe", low_ms=0, high_ms=LIMITS.dedupe_ms_max)
+        _whole(self, "payload_bytes_max", low=1, high=LIMITS.payload_bytes_max, optional=False)
+        _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
+        _flag(self, "dead_letters")
+        _flag(self, "archive")
+        if self.retention is None:
+            log = self.kind == "log"
+            object.__setattr__(self, "retention", Retention(age=WEEK_S) if log else Retention(settled=True))
+        if self.lanes is None and self.kind == "queue":
+            object.__setattr__(self, "lanes", Lanes())
+        for name, wanted in (("retry", RetryPolicy), ("retention", Retention), ("health", Health)):
+            _instance(self, name, wanted)
+        if self.lanes is not None:
+            _instance(self, "lanes", Lanes)
+        if self.kind == "log" and self.lanes is not None:
+            raise InvalidArgument("Lanes belong to queues. On a log, order is per key: give messages a key.")
+        if self.kind == "log" and self.dedupe is not None:
+            raise InvalidArgument("dedupe belongs to queues. On a log, publish with a publish_id instead.")
+
+    @property
+    def lease_ms(self) -> int:
+        """How long a claim holds its messages."""
+        return milliseconds(self.lease, "lease")
+
+    @property
+    def ttl_ms(self) -> int | None:
+        """The time to live of messages that set none."""
+        return None if self.ttl is None else milliseconds(self.ttl, "ttl")
+
+    @property
+    def kept(self) -> Retention:
+        """The retention in force."""
+        assert self.retention is not None
+        return self.retention
+
+    def changed(self, changes: Mapping[str, Any]) -> TopicSettings:
+        """These settings with some of them changed; the kind and the partitions stay."""
+        known = {entry.name for entry in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise InvalidArgument(f"There is no setting {name!r}. Settings: {', '.join(sorted(known))}.")
+        for name in ("kind", "partitions"):
+            if name in changes and changes[name] != getattr(self, name):
+                raise InvalidArgument(f"A topic's {name} cannot be changed. Create another topic.")
+        return replace(self, **changes)
+
+
+def _instance(owner: object, name: str, wanted: type) -> None:
+    value = getattr(owner, name)
+    if not isinstance(value, wanted):
+        raise InvalidArgument(f"{name} must be a duly.{wanted.__name__}; got {type(value).__name__}.")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What a group may set for itself; None takes the topic's."""
+
+    lease: Duration | None = None
+    retry: RetryPolicy | None = None
+    dead_letters: bool | None = None
+
+    def __post_init__(self) -> None:
+        _seconds(self, "lease", low_ms=LIMITS.lease_ms_min, high_ms=LIMITS.lease_ms_max)
+        if self.retry is not None:
+            _instance(self, "retry", RetryPolicy)
+        if self.dead_letters is not None:
+            _flag(self, "dead_letters")
+
+    def changed(self, changes: Mapping[str, Any]) -> GroupSettings:
+        """These settings with some of them changed."""
+        known = {entry.name for entry in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise InvalidArgument(f"There is no group setting {name!r}. Settings: {', '.join(sorted(known))}.")
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition of a topic as it stands."""
+
+    partition: int
+    first_offset: int
+    next_offset: int
+    messages: int
+    bytes: int
+    blocks: int
+    archived_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as it stands."""
+
+    tenant: str
+    name: str
+    kind: str
+    settings: TopicSettings
+    paused: bool
+    version: int
+    created_at_ms: int
+    groups: tuple[str, ...]
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def messages(self) -> int:
+        """How many messages the log holds."""
+        return sum(part.messages for part in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they take in the log."""
+        return sum(part.bytes for part in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDescription:
+    """A consumer of a group: what it holds and since when nothing was heard of it."""
+
+    name: str
+    idle_ms: int
+    leases: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as it stands. `lag` counts what was never claimed, `leased` and `retrying` the rest."""
+
+    topic: str
+    name: str
+    settings: GroupSettings
+    paused: bool
+    cursors: Mapping[int, int]
+    first_offsets: Mapping[int, int]
+    next_offsets: Mapping[int, int]
+    lag: int
+    leased: int
+    retrying: int
+    dead: int
+    consumers: tuple[ConsumerDescription, ...]
+
+    @property
+    def pending(self) -> int:
+        """Claimed once but not settled: under a lease, or waiting for the next attempt."""
+        return self.leased + self.retrying

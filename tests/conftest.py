@@ -1,0 +1,54 @@
+"""Fixtures for every test: a fresh store, a clock that stands still, and how big the proofs are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import duly
+
+FULL = os.environ.get("DULY_TEST_SCALE") == "full"
+
+
+def scaled(small: int, full: int) -> int:
+    """A count for `make test`, and the whole one for `make test-all`."""
+    return full if FULL else small
+
+
+@pytest.fixture
+def clock() -> duly.ManualClock:
+    return duly.ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "app.duly")
+
+
+@pytest.fixture
+def events() -> list[duly.Event]:
+    return []
+
+
+@pytest.fixture
+def q(path: str, clock: duly.ManualClock, events: list[duly.Event]) -> Iterator[duly.Client]:
+    """A client on a fresh file, on a manual clock, its events gathered in `events`."""
+    with duly.connect(path, clock=clock, on_event=events.append, consumer="w1") as client:
+        yield client
+
+
+@pytest.fixture
+def reopen(path: str, clock: duly.ManualClock) -> Iterator[Callable[[], duly.Client]]:
+    """Opens further clients on the same file; closes them at the end."""
+    opened: list[duly.Client] = []
+
+    def connect() -> duly.Client:
+        opened.append(duly.connect(path, clock=clock, consumer=f"w{len(opened) + 2}"))
+        return opened[-1]
+
+    yield connect
+    for client in opened:
+        client.close()
