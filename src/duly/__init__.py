@@ -36,6 +36,7 @@ from .errors import (
     Unavailable,
 )
 from .events import Event
+from .health import Finding
 from .limits import LIMITS, Limits
 from .message import DeadLetter, Failure, Message, Receipt, Span, StoredMessage
 from .topic import (
@@ -91,6 +92,7 @@ __all__ = [
     "Error",
     "Event",
     "Failure",
+    "Finding",
     "GroupDescription",
     "GroupExists",
     "GroupNotFound",

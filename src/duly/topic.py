@@ -47,10 +47,10 @@ def _number(owner: object, name: str, *, low: float, high: float) -> None:
     value = getattr(owner, name)
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidArgument(f"{name} must be a number; got {value!r}.")
     if not low < value <= high:
-        raise LimitExceeded(f"{name} must be more than {low:g} and at most {high:g}; got {value}.")
+        raise LimitExceeded(f"{name} must be more than {low:g} and at most {high:g}.")
 
 
 def _flag(owner: object, name: str) -> None:
@@ -100,7 +100,7 @@ class Lanes:
         for pattern, weight in self.weights.items():
             check_name(pattern, "lane pattern")
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight <= 1_000_000:
-                raise InvalidArgument(f"The weight of lane {pattern!r} must be more than 0; got {weight!r}.")
+                raise InvalidArgument(f"The weight of lane {pattern!r} must be more than 0 and at most 1,000,000.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Health:
                 continue
             try:
                 warn, alert = (float(bound) for bound in pair)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise InvalidArgument(f"health.{entry.name} must be a pair (warn, alert).") from error
             if not 0 <= warn < math.inf or not 0 <= alert < math.inf:
                 raise InvalidArgument(f"health.{entry.name} must not be negative or infinite.")
@@ -223,6 +223,11 @@ class GroupSettings:
             _instance(self, "retry", RetryPolicy)
         if self.dead_letters is not None:
             _flag(self, "dead_letters")
+
+    @property
+    def lease_ms(self) -> int | None:
+        """How long the group's claims hold their messages; None takes the topic's."""
+        return None if self.lease is None else milliseconds(self.lease, "lease")
 
     def changed(self, changes: Mapping[str, Any]) -> GroupSettings:
         """These settings with some of them changed."""

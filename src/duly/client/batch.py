@@ -224,9 +224,7 @@ class Batch(Sequence[Delivery]):
             )
             offset = part.block.base + part.start
             for shift, row in enumerate(rows):
-                yield Delivery(
-                    self, parcel, part.first_index + shift, offset + shift, part.block.published_at, *row
-                )
+                yield Delivery(self, parcel, part.first_index + shift, offset + shift, part.block.published_at, *row)
 
     # Settling
 
@@ -283,11 +281,16 @@ class Batch(Sequence[Delivery]):
             else:
                 self._expires_at[token.lease_id] = verdicts.expires_at
 
-    def forget(self, lease_id: int) -> None:
-        """A renewal found the lease lost."""
-        with self._lock:
-            self._lost.add(lease_id)
-            self._open[lease_id] = 0
+    def lost_deliveries(self) -> list[Delivery]:
+        """Deliveries that are not settled and whose lease is known to be lost."""
+        if not self._lost:
+            return []
+        return [delivery for delivery in self.deliveries if delivery._lease_id in self._lost and not delivery._settled]
+
+    def mark_settled(self) -> None:
+        """Notes on every delivery that it is settled, unless its lease was lost."""
+        for delivery in self._deliveries or ():
+            delivery._settled = delivery._settled or delivery._lease_id not in self._lost
 
     def __enter__(self) -> Batch:
         if self._count:
@@ -299,12 +302,13 @@ class Batch(Sequence[Delivery]):
     ) -> None:
         if self._stop_renewal is not None:
             self._stop_renewal()
-        if not self.open_tokens():
-            return
-        if error is None:
-            self.ack()
-        else:
+        if error is not None:
             self.nack(reason=f"{type(error).__name__}: {error}")
+        elif lost := self.ack().lost:
+            raise LeaseLost(
+                f"The lease on {len(lost)} of {self._count} messages expired or was taken over: they will be "
+                "delivered again. Make the lease longer, or the batch smaller."
+            )
 
     def __repr__(self) -> str:
         return f"<Batch of {self._count} from {self.topic!r} for group {self.group!r}>"

@@ -43,6 +43,7 @@ from ..engine.topics import (
     UpdateTopic,
 )
 from ..errors import Closed, InvalidArgument, LimitExceeded
+from ..health import Finding
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, Receipt, StoredMessage
 from ..tenant import check_name
@@ -72,7 +73,13 @@ class Client:
     # Topics
 
     def create_topic(
-        self, topic: str, *, kind: str, exist_ok: bool = False, timeout: Duration | None = None, **settings: Any
+        self,
+        topic: str,
+        *,
+        kind: str,
+        exist_ok: bool = False,
+        timeout: Duration | None = None,
+        **settings: Any,
     ) -> TopicDescription:
         """Makes a topic: a `log` or a `queue`. With `exist_ok` an equal one is left as it is; one with
         other settings is TopicExists. Settings are those of duly.TopicSettings.
@@ -90,14 +97,14 @@ class Client:
         """The topic's settings and how much it holds."""
         return self._do(DescribeTopic(self._tenant, _name(topic)), timeout)
 
-    def list_topics(
-        self, *, after: str = "", limit: int | None = None, timeout: Duration | None = None
-    ) -> list[str]:
+    def list_topics(self, *, after: str = "", limit: int | None = None, timeout: Duration | None = None) -> list[str]:
         """Topic names in order: all of them, or a page of `limit` after a name."""
         most = _page(limit)
+        if not isinstance(after, str):
+            raise InvalidArgument(f"after must be a topic name, not {type(after).__name__}.")
         found: list[str] = []
         while len(found) < most:
-            command = ListTopics(self._tenant, found[-1] if found else str(after), min(_PAGE, most - len(found)))
+            command = ListTopics(self._tenant, found[-1] if found else after, min(_PAGE, most - len(found)))
             page = self._do(command, timeout)
             found.extend(page)
             if len(page) < command.limit:
@@ -134,7 +141,10 @@ class Client:
 
     def archived(self, topic: str, *, partition: int = 0, offset: int, timeout: Duration | None = None) -> None:
         """Says that a partition is in the archive up to `offset`: truncation may go so far."""
-        self._do(Archived(self._tenant, _name(topic), _whole(partition, "partition"), _whole(offset, "offset")), timeout)
+        self._do(
+            Archived(self._tenant, _name(topic), _whole(partition, "partition"), _whole(offset, "offset")),
+            timeout,
+        )
 
     # Groups
 
@@ -359,8 +369,7 @@ class Client:
         reason: str = "",
         timeout: Duration | None = None,
     ) -> Settled:
-        if not isinstance(reason, str):
-            raise InvalidArgument(f"reason must be a str, not {type(reason).__name__}.")
+        reason = _reason(reason)
         if isinstance(deliveries, Batch):
             return self._settle_open(verdict, deliveries, delay_ms, reason, timeout)
         if isinstance(deliveries, Delivery):
@@ -381,19 +390,14 @@ class Client:
     ) -> Settled:
         tokens = batch.open_tokens()
         if not tokens:
-            return Settled(0)
+            return Settled(0, tuple(batch.lost_deliveries()))
         delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
         command = Settle(self._tenant, batch.topic, batch.group, verdict, tokens, delay, reason)
         verdicts: Verdicts = self._do(command, timeout)
         batch.apply(verdict, tokens, verdicts)
-        gone = {lease for lease, _ in verdicts.lost}
-        if not gone and batch._deliveries is None:
-            return Settled(verdicts.done)
-        lost = [d for d in batch.deliveries if d._lease_id in gone and not d._settled]
         if verdict != "extend":
-            for delivery in batch.deliveries:
-                delivery._settled = delivery._settled or delivery._lease_id not in gone
-        return Settled(verdicts.done, tuple(lost))
+            batch.mark_settled()
+        return Settled(verdicts.done, tuple(batch.lost_deliveries()))
 
     def renew(self, batch: Batch) -> Callable[[], None]:
         """Renews a batch in the background until the returned function is called."""
@@ -415,6 +419,7 @@ class Client:
     ) -> Iterator[DeadLetter]:
         """A group's dead letters with payload and history, oldest offset first."""
         name, group_name, most = _name(topic), _group(group), _page(limit)
+        after = _place(after)
         given = 0
         while given < most:
             command = ListDead(self._tenant, name, group_name, after, min(100, most - given))
@@ -436,11 +441,11 @@ class Client:
         timeout: Duration | None = None,
     ) -> int:
         """Sends dead letters back with fresh attempts: all, some by id, at most `limit`, `rate` a second."""
-        if isinstance(ids, str):
-            raise InvalidArgument("ids is a list of ids: pass [id].")
-        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate <= LIMITS.rate_per_s_max):
+        if rate is not None and (
+            isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= LIMITS.rate_per_s_max
+        ):
             raise InvalidArgument(f"rate must be more than 0 and at most {LIMITS.rate_per_s_max} a second.")
-        wanted = None if ids is None else frozenset(ids)
+        wanted = None if ids is None else _ids(ids)
         most = None if limit is None else _page(limit)
         return int(self._do(Redrive(self._tenant, _name(topic), _group(group), wanted, rate, most), timeout))
 
@@ -455,6 +460,10 @@ class Client:
     def consumer(self) -> str:
         """The name under which this client claims."""
         return self._consumer_name(None)
+
+    def examine(self) -> Iterator[Finding]:
+        """Looks the whole store over: integrity, checksums, references, clock, disk, settings."""
+        return self._alive().examine()
 
     def limits(self) -> dict[str, int]:
         """The hard limits, published."""
@@ -565,11 +574,39 @@ def _by_batch(deliveries: Iterable[Delivery]) -> dict[Batch, list[Delivery]]:
     return found
 
 
+def _place(after: object) -> tuple[int, int]:
+    if (
+        not isinstance(after, tuple)
+        or len(after) != 2
+        or any(isinstance(part, bool) or not isinstance(part, int) or not -1 <= part < 2**62 for part in after)
+        or after[0] < 0
+    ):
+        raise InvalidArgument(f"after is a place: (partition, offset); got {after!r}.")
+    return after[0], after[1]
+
+
+def _ids(ids: object) -> frozenset[str]:
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise InvalidArgument("ids is a list of message ids: pass [id].")
+    given = list(ids)
+    for entry in given:
+        if not isinstance(entry, str):
+            raise InvalidArgument(f"A message id is a str, not {type(entry).__name__}.")
+    return frozenset(given)
+
+
+def _reason(reason: object) -> str:
+    """Why a message failed: cut to a length that can be listed."""
+    if not isinstance(reason, str):
+        raise InvalidArgument(f"reason must be a str, not {type(reason).__name__}.")
+    return reason[: LIMITS.reason_chars_max].encode(errors="replace").decode()
+
+
 def _tokens(deliveries: Iterable[Delivery]) -> tuple[Token, ...]:
     indexes: dict[int, list[int]] = defaultdict(list)
     for delivery in deliveries:
         indexes[delivery._lease_id].append(delivery._index)
-    return tuple(Token(lease, tuple(chosen)) for lease, chosen in indexes.items())
+    return tuple(Token(lease, tuple(dict.fromkeys(chosen))) for lease, chosen in indexes.items())
 
 
 def _mark(deliveries: Iterable[Delivery], verdict: str, verdicts: Verdicts) -> list[Delivery]:

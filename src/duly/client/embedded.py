@@ -6,22 +6,18 @@ Everyone in a process who opens one path shares one store. After a fork the chil
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..clock import monotonic_s
 from ..engine.claim import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.retain import Chores
-from ..store.contract import Store, Transaction
+from ..health import Finding
+from ..store.contract import Transaction
 
 CHORES_TENANT = "$chores"
-
-
-class OpenStore(Store, Protocol):
-    """A store that can tell whether a fork has ended it."""
-
-    forked: bool
+_LOOK_AGAIN_S = 60.0
 
 
 class Port(Protocol):
@@ -33,6 +29,10 @@ class Port(Protocol):
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         """Claims, waiting for something to claim until `wait_until`."""
+        ...
+
+    def examine(self) -> Iterator[Finding]:
+        """Looks the store over."""
         ...
 
     def now_ms(self) -> int:
@@ -86,6 +86,9 @@ class Embedded:
                 continue
             store.wait(ticket, until_ms=claimed.next_due, deadline=wait_until)
 
+    def examine(self) -> Iterator[Finding]:
+        yield from self.store.examine()
+
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()
         return now
@@ -99,6 +102,7 @@ class Caretaker:
     """A thread that sleeps until the next chore is due, and does it.
 
     Chores are transactions like any other and queue behind everyone else's, as a tenant of their own.
+    The process that notes a chore sees to it; the others look once a minute, in case it is gone.
     """
 
     def __init__(self, store: Any) -> None:
@@ -119,7 +123,7 @@ class Caretaker:
         from ..events import log
 
         while not self._stopping:
-            ticket = self._store.ticket([0])
+            ticket = self._store.ticket([0], here_only=True)
             try:
                 next_due = self._next_due()
                 if next_due is not None and next_due <= self._store.clock.now_ms():
@@ -133,7 +137,7 @@ class Caretaker:
                 log.warning("a chore failed and will be tried again: %s", error)
                 next_due = self._store.clock.now_ms() + 5000
             if not self._stopping:
-                self._store.wait(ticket, until_ms=next_due, deadline=None)
+                self._store.wait(ticket, until_ms=next_due, deadline=monotonic_s() + _LOOK_AGAIN_S)
 
     def _next_due(self) -> int | None:
         tx: Transaction

@@ -78,7 +78,18 @@ def encode(place: Place, columns: Columns, published_at: int, publishes: Publish
         form, body = _LISTED, _encoder.encode([columns.listed[name] for name in names])
     else:
         form, body = _ARROW, memoryview(to_arrow(columns).serialize())
-    fields = (_MAGIC, _FORMAT, form, mask, 0, place.tenant, place.partition, place.base, columns.count, published_at)
+    fields = (
+        _MAGIC,
+        _FORMAT,
+        form,
+        mask,
+        0,
+        place.tenant,
+        place.partition,
+        place.base,
+        columns.count,
+        published_at,
+    )
     lengths = (len(preamble), len(body))
     digest = xxhash.xxh3_64(_HEADER.pack(*fields, *lengths, 0))
     digest.update(preamble)
@@ -90,9 +101,21 @@ def decode(place: Place, stored: bytes) -> Block:
     """Reads a block back. Raises CorruptBlock unless every bit and its place are right."""
     if len(stored) < _HEADER.size or stored[:4] != _MAGIC:
         raise _corrupt(place, "it has no block header")
-    (_, version, form, mask, key, tenant, partition, base, count, published_at, preamble_len, body_len, checksum) = (
-        _HEADER.unpack_from(stored)
-    )
+    (
+        _,
+        version,
+        form,
+        mask,
+        key,
+        tenant,
+        partition,
+        base,
+        count,
+        published_at,
+        preamble_len,
+        body_len,
+        checksum,
+    ) = _HEADER.unpack_from(stored)
     if len(stored) != _HEADER.size + preamble_len + body_len:
         raise _corrupt(place, "its length is wrong")
     view = memoryview(stored)
@@ -171,13 +194,13 @@ def _cut(columns: Columns) -> list[Columns]:
     """A batch in slices that fit a block each; one message may fill a block alone."""
     if columns.count <= LIMITS.block_messages_max and columns.bytes <= LIMITS.block_bytes_max:
         return [columns]
-    sizes = columns.sizes().tolist()
+    ends = columns.sizes().cumsum()
     slices: list[Columns] = []
-    start, held = 0, 0
-    for index, size in enumerate(sizes):
-        if index > start and (index - start >= LIMITS.block_messages_max or held + size > LIMITS.block_bytes_max):
-            slices.append(columns.slice(start, index))
-            start, held = index, 0
-        held += size
-    slices.append(columns.slice(start, columns.count))
+    start = 0
+    while start < columns.count:
+        before = int(ends[start - 1]) if start else 0
+        fitting = int(ends.searchsorted(before + LIMITS.block_bytes_max, side="right"))
+        stop = max(start + 1, min(fitting, start + LIMITS.block_messages_max, columns.count))
+        slices.append(columns.slice(start, stop))
+        start = stop
     return slices

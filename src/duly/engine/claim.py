@@ -106,12 +106,13 @@ class _Claiming:
         self.group = group
         self.consumer = command.consumer
         self.retry = group.settings.retry or topic.settings.retry
-        own_lease_ms = None if group.settings.lease is None else round(float(group.settings.lease) * 1000)
-        lease_ms = command.lease_ms or own_lease_ms or topic.settings.lease_ms
+        lease_ms = command.lease_ms or group.settings.lease_ms or topic.settings.lease_ms
         self.want = command.max_messages
         self.budget = command.max_bytes
         self.got = Claimed(topic.name, group.name, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions)
         self.corrupt: CorruptBlock | None = None
+        # Leases to write once the claim is complete: only then is it known whether one message is alone.
+        self.leases: list[tuple[int, LeaseRow, list[Slice]]] = []
 
     def run(self) -> Claimed | CorruptBlock:
         if self.topic.paused or self.group.paused:
@@ -119,6 +120,7 @@ class _Claiming:
         for number in self._partitions_in_turn():
             if self._serve(number, self.topic.partitions[number]):
                 break
+        self._write_leases()
         active = bool(self.got.parcels)
         self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
         if not active:
@@ -154,68 +156,79 @@ class _Claiming:
 
     def _take_due(self, number: int, partition: int, share: int) -> bool:
         """Takes up to `share` messages that are due again. True when suspects were handed out."""
-        rows = self.tx.leases_due(
-            self.topic.tenant_id, partition, self.group.id, self.tx.now_ms, min(share, LIMITS.page_max)
-        )
-        for row in rows:
-            if share <= 0 or self.budget <= 0:
+        passed: set[int] = set()
+        while share > 0 and self.budget > 0:
+            limit = min(share + len(passed), LIMITS.page_max)
+            due = self.tx.leases_due(self.topic.tenant_id, partition, self.group.id, self.tx.now_ms, limit)
+            rows = [row for row in due if row.id not in passed]
+            for row in rows:
+                if share <= 0 or self.budget <= 0:
+                    break
+                suspect = row.state == LEASED or row.suspect
+                taken = None if suspect and self.leases else self._take_row(number, row, share)
+                if taken is None:
+                    passed.add(row.id)
+                    continue
+                share -= taken
+                if suspect and taken:
+                    return True
+            # Rows that gave nothing (expired, buried) must not hide others that are due as well.
+            if not rows or len(due) < limit:
                 break
-            suspect = row.state == LEASED or row.suspect
-            if suspect and self.got.parcels:
-                continue
-            try:
-                taken = self._take_expired(number, row) if row.state == LEASED else self._take_row(number, row, share)
-            except CorruptBlock as error:
-                self._report(error, partition)
-                continue
-            share -= taken
-            if suspect and taken:
-                return True
         return False
 
-    def _take_expired(self, number: int, row: LeaseRow) -> int:
+    def _take_row(self, number: int, row: LeaseRow, share: int) -> int | None:
+        """Hands out what it can of a row that is due. None: not now, look at the next."""
+        try:
+            if row.state == LEASED:
+                return self._take_expired(number, row)
+            return self._hand_out(number, row, live_offsets(row), share)
+        except CorruptBlock as error:
+            self._report(error, row.partition)
+            return None
+
+    def _take_expired(self, number: int, row: LeaseRow) -> int | None:
         """Takes over a lease whose time ran out."""
         offsets = live_offsets(row)
-        self._alert("lease_taken_over", row, {"from": row.consumer, "to": self.consumer, "attempts": row.attempts})
         failure = Failure(row.attempts, self.tx.now_ms, "expired", "the lease expired", row.consumer)
-        row = replace(row, state=WAITING, suspect=True, history=add_failure(row.history, failure))
+        suspects = replace(row, state=WAITING, suspect=True, history=add_failure(row.history, failure))
         if len(offsets) == 1 and row.alone and row.attempts >= self.retry.max_attempts:
             self.tx.lease_delete(row.tenant_id, row.id)
-            reason = f"the lease expired {row.attempts} times"
-            bury(self.tx, self.topic, self.group, row, offsets, reason)
+            bury(self.tx, self.topic, self.group, suspects, offsets, f"the lease expired {row.attempts} times")
             return 0
         half = (len(offsets) + 1) // 2
-        return self._hand_out(number, row, offsets, min(half, self.want))
+        taken = self._hand_out(number, suspects, offsets, min(half, self.want))
+        if taken is not None:
+            facts: dict[str, object] = {"from": row.consumer, "to": self.consumer, "attempts": row.attempts}
+            self._tell("lease_taken_over", row.partition, row.base, row.live, facts)
+        return taken
 
-    def _take_row(self, number: int, row: LeaseRow, share: int) -> int:
-        """Takes messages that waited for their next attempt."""
-        return self._hand_out(number, row, live_offsets(row), share)
-
-    def _hand_out(self, number: int, row: LeaseRow, offsets: list[int], most: int) -> int:
+    def _hand_out(self, number: int, row: LeaseRow, offsets: list[int], most: int) -> int | None:
         """Leases the first `most` of the row's messages anew and leaves the rest where they wait."""
-        found = blocks_of_offsets(self.tx, row.tenant_id, row.partition, offsets[:most])
         slices: list[Slice] = []
         held: list[int] = []
         gone = 0
-        for offset, block, index in found:
+        for offset, block, index in blocks_of_offsets(self.tx, row.tenant_id, row.partition, offsets[:most]):
             if has_expired(block, index, self.tx.now_ms):
                 gone += 1
                 continue
-            size = len(block.columns.values("payload", index, index + 1)[0])
-            if held and size > self.budget:
+            size = block.columns.size(index)
+            if (held or self.leases) and size > self.budget:
                 break
             slices.append(Slice(block, index, index + 1, len(held)))
             held.append(offset)
             self.budget -= size
         looked = gone + len(held)
+        if not looked:
+            return None
         self.tx.lease_delete(row.tenant_id, row.id)
         rest = offsets[looked:]
         if rest:
             self.tx.lease_insert(replace(over(row, rest), due_at=min(row.due_at, self.tx.now_ms)))
         if gone:
-            self._tell_expired(row.partition, offsets[0], gone)
+            self._tell("ttl_expired", row.partition, offsets[0], gone, {})
         if held:
-            self._lease(number, row.partition, over(row, held), row.attempts + 1, slices)
+            self._lease(number, over(row, held), row.attempts + 1, slices)
         return len(held)
 
     # What was never delivered
@@ -235,14 +248,14 @@ class _Claiming:
                 break
             set_cursor(self.tx, self.topic.tenant_id, partition, self.group.id, end)
             if gone:
-                self._tell_expired(partition, start, len(gone))
+                self._tell("ttl_expired", partition, start, len(gone), {})
             if end - start > len(gone):
                 self._lease_range(number, partition, start, end, gone, slices)
             looked += end - start
             start = end
             if self.corrupt is not None:
                 break
-            if looked >= EXPIRED_LOOK_MAX and not self.got.parcels:
+            if looked >= EXPIRED_LOOK_MAX and not self.leases:
                 self.got.next_due = self.tx.now_ms
                 break
 
@@ -254,7 +267,7 @@ class _Claiming:
         try:
             for block in self.tx.blocks(self.topic.tenant_id, partition, start, stop):
                 low, high = at - block.base, min(stop, block.end) - block.base
-                high, full = self._within_budget(block, low, high, first=at == start and not self.got.parcels)
+                high, full = self._within_budget(block, low, high, first=at == start and not self.leases)
                 if high > low:
                     slices.append(Slice(block, low, high, at - start))
                     gone.extend(at - start + shift for shift in _expired_shifts(block, low, high, self.tx.now_ms))
@@ -299,12 +312,12 @@ class _Claiming:
         if gone:
             row = replace(row, settled=settle_bits(row, gone), live=row.live - len(gone))
             slices = _without(slices, set(gone))
-        self._lease(number, partition, row, 1, slices)
+        self._lease(number, row, 1, slices)
 
     # Writing it down
 
-    def _lease(self, number: int, partition: int, row: LeaseRow, attempt: int, slices: list[Slice]) -> None:
-        """Writes the lease and puts its messages into the answer."""
+    def _lease(self, number: int, row: LeaseRow, attempt: int, slices: list[Slice]) -> None:
+        """Puts messages into the claim."""
         row = replace(
             row,
             state=LEASED,
@@ -312,11 +325,16 @@ class _Claiming:
             consumer=self.consumer,
             claimed_at=self.tx.now_ms,
             attempts=attempt,
-            alone=row.live == 1 and not self.got.parcels,
         )
-        lease_id = self.tx.lease_insert(row)
-        self.got.parcels.append(Parcel(lease_id, number, partition, attempt, row.live, tuple(slices)))
+        self.leases.append((number, row, slices))
         self.want -= row.live
+
+    def _write_leases(self) -> None:
+        """Writes the claim's leases and puts their messages into the answer."""
+        alone = sum(row.live for _, row, _ in self.leases) == 1
+        for number, row, slices in self.leases:
+            lease_id = self.tx.lease_insert(replace(row, alone=alone))
+            self.got.parcels.append(Parcel(lease_id, number, row.partition, row.attempts, row.live, tuple(slices)))
 
     def _next_due(self) -> int | None:
         """The earliest moment at which something of the group is due again by itself."""
@@ -328,14 +346,17 @@ class _Claiming:
         self.corrupt = error
         self._tell("block_corrupt", partition, error.facts["base"], 0, {"why": str(error)})
 
-    def _alert(self, kind: str, row: LeaseRow, facts: dict[str, object]) -> None:
-        self._tell(kind, row.partition, row.base, row.live, facts)
-
-    def _tell_expired(self, partition: int, offset: int, count: int) -> None:
-        self._tell("ttl_expired", partition, offset, count, {})
-
     def _tell(self, kind: str, partition: int, offset: int, count: int, facts: dict[str, object]) -> None:
-        tell(self.tx, self.topic, self.group, kind, partition=partition, offset=offset, count=count, facts=facts)
+        tell(
+            self.tx,
+            self.topic,
+            self.group,
+            kind,
+            partition=partition,
+            offset=offset,
+            count=count,
+            facts=facts,
+        )
 
 
 def tell(
@@ -355,10 +376,9 @@ def tell(
     tx.aftermath.events.append(event)
 
 
-def bury(
-    tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, offsets: Sequence[int], reason: str
-) -> None:
+def bury(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, offsets: Sequence[int], reason: str) -> None:
     """Moves messages to the group's dead letters, or drops them where it keeps none."""
+    reason = reason[: LIMITS.reason_chars_max]
     keep = group.settings.dead_letters
     if topic.settings.dead_letters if keep is None else keep:
         for offset in offsets:
@@ -376,7 +396,14 @@ def bury(
             )
     facts: dict[str, object] = {"reason": reason, "attempts": row.attempts}
     tell(
-        tx, topic, group, "buried", partition=row.partition, offset=offsets[0], count=len(offsets), facts=facts
+        tx,
+        topic,
+        group,
+        "buried",
+        partition=row.partition,
+        offset=offsets[0],
+        count=len(offsets),
+        facts=facts,
     )
 
 

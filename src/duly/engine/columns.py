@@ -13,7 +13,7 @@ is built, and the block remembers it (block.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..clock import milliseconds, moment_ms
@@ -74,6 +74,13 @@ class Columns:
             return np.fromiter(map(len, self._lists["payload"]), dtype=np.int64, count=self.count)
         return _offsets(self.arrow)[1:] - _offsets(self.arrow)[:-1]
 
+    def size(self, index: int) -> int:
+        """The payload bytes of one message."""
+        if self.arrow is None:
+            return len(self._lists["payload"][index])
+        offsets = _offsets(self.arrow)
+        return int(offsets[index + 1] - offsets[index])
+
     @property
     def bytes(self) -> int:
         """The payload bytes of all messages."""
@@ -81,6 +88,19 @@ class Columns:
             return sum(map(len, self._lists["payload"]))
         offsets = _offsets(self.arrow)
         return int(offsets[-1] - offsets[0])
+
+    def coded(self, name: str) -> tuple[np.ndarray[Any, Any], list[Any]]:
+        """A column as (number of its value, -1 for none) a message, and the distinct values."""
+        import numpy as np
+
+        if self.arrow is None:
+            distinct: dict[Any, int] = {}
+            codes = [-1 if v is None else distinct.setdefault(v, len(distinct)) for v in self._lists[name]]
+            return np.array(codes, dtype=np.int64), list(distinct)
+        import pyarrow.compute as pc
+
+        coded = pc.dictionary_encode(self.arrow.column(name))
+        return pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
 
     def slice(self, start: int, stop: int) -> Columns:
         """The messages from `start` up to `stop`."""
@@ -90,10 +110,10 @@ class Columns:
             return Columns(stop - start, lists={name: column[start:stop] for name, column in self._lists.items()})
         return Columns(stop - start, arrow=self.arrow.slice(start, stop - start))
 
-    def take(self, indexes: Sequence[int]) -> Columns:
+    def take(self, indexes: np.ndarray[Any, Any]) -> Columns:
         """The messages at `indexes`, in that order."""
         if self.arrow is None:
-            picked = {name: [column[i] for i in indexes] for name, column in self._lists.items()}
+            picked = {name: [column[i] for i in indexes.tolist()] for name, column in self._lists.items()}
             return Columns(len(indexes), lists=picked)
         import pyarrow as pa
 
@@ -177,18 +197,22 @@ class Checked:
     __slots__ = ("bytes", "columns", "partitions", "relative")
 
     def __init__(
-        self, columns: Columns, partitions: Sequence[int | None] | None = None, relative: bool = False
+        self,
+        columns: Columns,
+        size: int,
+        partitions: np.ndarray[Any, Any] | None = None,
+        relative: bool = False,
     ) -> None:
         self.columns = columns
+        self.bytes = size
         self.partitions = partitions
         # With ttl the expiry column holds durations until the store's clock has been asked.
         self.relative = relative
-        self.bytes = columns.bytes
 
 
 def check_batch(messages: object) -> Checked:
     """Turns whatever publish was given into columns. Refuses it whole, naming the bad index."""
-    if isinstance(messages, Message) or isinstance(messages, (bytes, bytearray, memoryview, str)):
+    if isinstance(messages, (Message, bytes, bytearray, memoryview, str)):
         messages = [messages]
     if _is_arrow(messages):
         return _check_arrow(messages)
@@ -213,8 +237,10 @@ def check_batch(messages: object) -> Checked:
 
 def _check_listed(listed: list[Any]) -> Checked:
     count = len(listed)
+    # Asked of Python: Arrow, told to infer, takes a str among bytes for bytes.
     if set(map(type, listed)) == {bytes}:
-        return Checked(_choose_form(Columns(count, lists={"payload": listed})))
+        size = sum(map(len, listed))
+        return Checked(_choose_form(Columns(count, lists={"payload": listed}), size), size)
     lists: dict[str, list[Any]] = {name: [None] * count for name in NAMES}
     partitions: list[int | None] = [None] * count
     relative = [False] * count
@@ -232,13 +258,23 @@ def _check_listed(listed: list[Any]) -> Checked:
         used["expires_at"] = [
             -value if is_ttl else value for value, is_ttl in zip(used["expires_at"], relative, strict=True)
         ]
-    named = partitions if any(number is not None for number in partitions) else None
-    return Checked(_choose_form(Columns(count, lists=used)), named, relative=any(relative))
+    named = _named(partitions)
+    size = sum(map(len, used["payload"]))
+    return Checked(_choose_form(Columns(count, lists=used), size), size, named, relative=any(relative))
 
 
-def _choose_form(columns: Columns) -> Columns:
+def _named(partitions: list[int | None]) -> np.ndarray[Any, Any] | None:
+    """The partition each message names, -1 for none; None when no message names one."""
+    if all(number is None for number in partitions):
+        return None
+    import numpy as np
+
+    return np.array([-1 if number is None else number for number in partitions], dtype=np.int64)
+
+
+def _choose_form(columns: Columns, size: int) -> Columns:
     """Arrow for big batches; a batch past the limit stays as it is, to be refused."""
-    if columns.count < ARROW_FROM or columns.bytes > LIMITS.batch_bytes_max:
+    if columns.count < ARROW_FROM or size > LIMITS.batch_bytes_max:
         return columns
     return Columns(columns.count, arrow=to_arrow(columns))
 
@@ -270,8 +306,10 @@ def _check_message(
     if message.expires_at is not None:
         lists["expires_at"][index] = max(0, moment_ms(message.expires_at, "expires_at"))
     if message.partition is not None:
-        if isinstance(message.partition, bool) or not isinstance(message.partition, int) or message.partition < 0:
-            raise InvalidArgument(f"partition must be 0 or more; got {message.partition!r}.")
+        if isinstance(message.partition, bool) or not isinstance(message.partition, int):
+            raise InvalidArgument(f"partition must be a whole number; got {message.partition!r}.")
+        if not 0 <= message.partition < LIMITS.partitions_max:
+            raise InvalidArgument(f"there is no partition {message.partition}.")
         partitions[index] = message.partition
     for name in ("due", "priority", "lane"):
         if getattr(message, name) is not None:
@@ -284,7 +322,7 @@ def _payload(payload: object) -> bytes:
     if isinstance(payload, (bytearray, memoryview)):
         return bytes(payload)
     if isinstance(payload, str):
-        raise InvalidArgument('a payload is bytes, not str: use text.encode(), or Message.json(…) for JSON.')
+        raise InvalidArgument("a payload is bytes, not str: use text.encode(), or Message.json(…) for JSON.")
     raise InvalidArgument(f"a payload is bytes, not {type(payload).__name__}.")
 
 
@@ -341,23 +379,22 @@ def _check_arrow(table: Any) -> Checked:
         raise InvalidArgument("The table has a column twice.")
     arrays = {name: _flat(table, name) for name in table.schema.names}
     partitions = arrays.pop("partition", None)
-    names = [name for name in NAMES if name in arrays and (name == "payload" or arrays[name].null_count < table.num_rows)]
-    if not pa.types.is_binary(arrays["payload"].type) and not pa.types.is_large_binary(arrays["payload"].type):
-        raise InvalidArgument(f"Column 'payload' must be binary, not {arrays['payload'].type}.")
+    names = [
+        name for name in NAMES if name in arrays and (name == "payload" or arrays[name].null_count < table.num_rows)
+    ]
     if arrays["payload"].null_count:
         raise InvalidArgument("Column 'payload' has nulls: every message needs a payload.")
-    payload_bytes = pc.sum(pc.binary_length(arrays["payload"])).as_py() or 0
-    if payload_bytes > LIMITS.batch_bytes_max:
-        raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {payload_bytes}.")
     schema = arrow_schema(names)
     try:
         cast = [_cast(arrays[entry.name], entry) for entry in schema]
+        payload_bytes = pc.sum(pc.binary_length(cast[0])).as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidArgument(f"The table does not fit the columns of a message: {error}") from error
+    if payload_bytes > LIMITS.batch_bytes_max:
+        raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {payload_bytes}.")
     batch = pa.record_batch(cast, schema=schema)
-    batch.validate(full=True)
     _check_arrow_limits(batch)
-    return Checked(Columns(table.num_rows, arrow=batch), _partition_numbers(partitions))
+    return Checked(Columns(table.num_rows, arrow=batch), payload_bytes, _partition_numbers(partitions))
 
 
 def _flat(table: Any, name: str) -> Any:
@@ -368,10 +405,21 @@ def _flat(table: Any, name: str) -> Any:
 
 
 def _cast(array: Any, entry: Any) -> Any:
+    """The column in its stored type. Only another form of the same thing is taken; a number is no key."""
     import pyarrow as pa
 
-    if entry.name == "expires_at" and pa.types.is_timestamp(array.type):
-        if array.type.tz is None:
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    alike: dict[str, Callable[[Any], bool]] = {
+        "payload": lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
+        "id": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
+        "key": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
+        "headers": pa.types.is_map,
+        "expires_at": lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
+    }
+    if not alike[entry.name](kind):
+        raise InvalidArgument(f"Column {entry.name!r} must be {entry.type}, not {array.type}.")
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None:
             raise InvalidArgument("Column 'expires_at' has no time zone, so its values name no moments.")
         return array.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     return array if array.type == entry.type else array.cast(entry.type)
@@ -391,20 +439,41 @@ def _check_arrow_limits(batch: pa.RecordBatch) -> None:
     if "expires_at" in batch.schema.names and pc.min(batch.column("expires_at")).as_py() < 0:
         raise InvalidArgument("Column 'expires_at': moments before 1970 are not moments to come.")
     if "headers" in batch.schema.names:
-        for headers in batch.column("headers").to_pylist():
-            if headers is not None:
-                _headers(dict(headers))
+        _check_arrow_headers(batch.column("headers"))
 
 
-def _partition_numbers(array: Any) -> list[int | None] | None:
+def _check_arrow_headers(column: Any) -> None:
+    """How many headers a message has and how many bytes they are, for all messages at once."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if column.items.null_count:
+        raise InvalidArgument("Column 'headers': headers are str to str, none of them null.")
+    ends = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    if int(np.diff(ends).max(initial=0)) > LIMITS.headers_max:
+        raise LimitExceeded(f"Column 'headers': a message has at most {LIMITS.headers_max} headers.")
+    names = pc.binary_length(column.keys).to_numpy(zero_copy_only=False)
+    values = pc.binary_length(column.items).to_numpy(zero_copy_only=False)
+    running = np.concatenate(([0], np.cumsum(names + values)))
+    at = ends - ends[0]
+    if int((running[at[1:]] - running[at[:-1]]).max(initial=0)) > LIMITS.headers_bytes_max:
+        raise LimitExceeded(f"Column 'headers': a message has at most {LIMITS.headers_bytes_max} bytes of them.")
+
+
+def _partition_numbers(array: Any) -> np.ndarray[Any, Any] | None:
+    """The partition each message names, -1 for none."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if array is None or array.null_count == len(array):
         return None
     if not pa.types.is_integer(array.type):
         raise InvalidArgument(f"Column 'partition' must hold whole numbers, not {array.type}.")
-    numbers: list[int | None] = array.to_pylist()
-    for index, number in enumerate(numbers):
-        if number is not None and number < 0:
-            raise InvalidArgument(f"Message {index}: partition must be 0 or more; got {number}.", index=index)
+    if pc.min(array).as_py() < 0:
+        index = pc.index(pc.less(array, 0), True).as_py()
+        raise InvalidArgument(f"Message {index}: partition must be 0 or more; got {array[index]}.", index=index)
+    if pc.max(array).as_py() >= LIMITS.partitions_max:
+        index = pc.index(pc.greater_equal(array, LIMITS.partitions_max), True).as_py()
+        raise InvalidArgument(f"Message {index}: there is no partition {array[index]}.", index=index)
+    numbers: np.ndarray[Any, Any] = pc.fill_null(array.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     return numbers

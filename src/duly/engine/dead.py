@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..message import DeadLetter
 from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
-from .find import find_group, find_log
-from .lease import read_history
+from .find import cursor_of, find_group, find_log
+from .lease import live_offsets, read_history
 from .read import blocks_of_offsets, stored_messages
 
 _BATCH = 1000
@@ -66,14 +66,18 @@ def redrive(tx: Transaction, command: Redrive) -> int:
     topic = find_log(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     sent = 0
-    for row in list(_walk(tx, topic, group, 0, -1)):
-        if command.limit is not None and sent == command.limit:
-            break
-        if command.ids is not None and _letter(tx, topic, row).id not in command.ids:
-            continue
-        wait_ms = 0 if command.rate_per_s is None else int(sent * 1000 / command.rate_per_s)
-        _send_back(tx, row, tx.now_ms + wait_ms)
-        sent += 1
+    for partition in topic.partitions:
+        coming = _Coming(tx, topic, group, partition)
+        for row in list(_walk(tx, topic, group, topic.partitions.index(partition), -1, one=True)):
+            if command.limit is not None and sent == command.limit:
+                break
+            if command.ids is not None and _letter(tx, topic, row).id not in command.ids:
+                continue
+            wait_ms = 0 if command.rate_per_s is None else int(sent * 1000 / command.rate_per_s)
+            tx.dead_delete(row)
+            if row.offset not in coming:
+                _send_back(tx, row, tx.now_ms + wait_ms)
+            sent += 1
     tx.aftermath.rings.update(topic.partitions)
     return sent
 
@@ -85,9 +89,24 @@ def purge_dead(tx: Transaction, command: PurgeDead) -> int:
     return sum(tx.dead_purge(topic.tenant_id, partition, group.id) for partition in topic.partitions)
 
 
-def _walk(tx: Transaction, topic: TopicRow, group: GroupRow, number: int, offset: int) -> Iterator[DeadRow]:
-    """Dead rows after a place, in pages, so that a million of them need no memory."""
-    for at in range(number, len(topic.partitions)):
+class _Coming:
+    """The offsets that a group gets anyway, because it went back over them: a second copy would be one too many."""
+
+    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, partition: int) -> None:
+        self._cursor = cursor_of(tx, topic.tenant_id, partition, group.id)
+        self._pending: set[int] = set()
+        for row in tx.leases(topic.tenant_id, partition, group.id):
+            self._pending.update(live_offsets(row))
+
+    def __contains__(self, offset: int) -> bool:
+        return offset >= self._cursor or offset in self._pending
+
+
+def _walk(
+    tx: Transaction, topic: TopicRow, group: GroupRow, number: int, offset: int, *, one: bool = False
+) -> Iterator[DeadRow]:
+    """Dead rows after a place, in pages; of `one` partition, or of all from there on."""
+    for at in range(number, number + 1 if one else len(topic.partitions)):
         after = offset if at == number else -1
         while rows := tx.dead(topic.tenant_id, topic.partitions[at], group.id, after, _BATCH):
             yield from rows
@@ -101,7 +120,6 @@ def _letter(tx: Transaction, topic: TopicRow, row: DeadRow) -> DeadLetter:
 
 
 def _send_back(tx: Transaction, row: DeadRow, due_at: int) -> None:
-    tx.dead_delete(row)
     tx.lease_insert(
         LeaseRow(
             tenant_id=row.tenant_id,

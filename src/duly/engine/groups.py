@@ -132,7 +132,7 @@ def update_group(tx: Transaction, command: UpdateGroup) -> None:
     topic = find_log(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     settings = group.settings.changed(command.changes)
-    tx.group_update(topic, group, settings, group.paused if command.paused is None else command.paused)
+    tx.group_update(group, settings, group.paused if command.paused is None else command.paused)
     tx.remember(("group", topic.id, group.name), None)
     tx.aftermath.rings.update(topic.partitions)
 

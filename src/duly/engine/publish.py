@@ -6,16 +6,18 @@ given here, under the writer's lock, in the order of the commands.
 
 A publish id given by the caller is remembered as a row for a day. An id that Duly made is only
 written into the block; should its outcome ever be in doubt, the id says when it was made, and the
-blocks since then are searched. So the common case pays nothing for a promise that is called on
-once in a crash.
+blocks since then are searched (and a batch that turns out to be stored after its publisher was told
+"unknown" gets its row then). So the common case pays nothing for a promise that is called on once in a crash.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
 import xxhash
@@ -30,11 +32,17 @@ from .columns import Checked, Columns
 from .find import find_log, head_of
 from .read import offset_at
 
+if TYPE_CHECKING:
+    import numpy as np
+
 MADE_PUBLISH_ID_MARK = "~"
 # Longest time between the making of a publish id and its commit; also the longest timeout.
 PUBLISH_MS_MAX = 60 * MINUTE_MS
 
 _counter = itertools.count()
+
+# One partition number for the whole batch, or an array with one for each message.
+Routes = Union[int, "np.ndarray[Any, Any]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,38 +129,70 @@ def _place(tx: Transaction, command: Publish, tails: dict[int, _Tail]) -> Receip
     """Gives a batch its offsets; nothing is written that would have to be undone when it is refused."""
     topic = find_log(tx, command.tenant, command.topic)
     made = command.publish_id.startswith(MADE_PUBLISH_ID_MARK)
-    if not made:
+    if not made or command.repeated:
         known = tx.receipt(topic, command.publish_id)
         if known is not None:
             return replace(msgspec.msgpack.decode(known, type=Receipt), duplicate=True)
-    elif command.repeated:
-        found = _search(tx, topic, command)
-        if found is not None:
-            return found
+    if command.repeated and (found := _search(tx, topic, command)) is not None:
+        return found
     columns = command.batch.columns
     _check_sizes(topic, columns)
-    routes = _route(tx, topic, command.batch)
+    routes = _route(topic, command.batch, _turn(tx, topic))
     if command.batch.relative or topic.settings.ttl_ms is not None:
         columns = columns.with_expiry(tx.now_ms, topic.settings.ttl_ms)
-    ids = columns.values("id")
-    spans, span_of = [], None
-    if isinstance(routes, int):
-        parts = [(routes, columns)]
-    else:
-        parts = [(number, columns.take([i for i, r in enumerate(routes) if r == number])) for number in sorted(set(routes))]
-        order = {number: at for at, (number, _) in enumerate(parts)}
-        span_of = tuple(order[number] for number in routes) if len(parts) > 1 else None
-    for number, part in parts:
+    spans = []
+    for number, part in _split(columns, routes):
         partition = topic.partitions[number]
         if partition not in tails:
             tails[partition] = _Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
         spans.append(Span(number, partition, tails[partition].add(command.publish_id, part), part.count))
-    receipt = Receipt(command.publish_id, columns.count, tuple(spans), False, span_of, tuple(ids) if ids else None)
+    receipt = _receipt(command, spans, routes)
     if not made:
-        expires_at = tx.now_ms + LIMITS.publish_id_ms
-        tx.receipt_insert(topic, command.publish_id, expires_at, msgspec.msgpack.encode(receipt))
-        schedule(tx, 0, 0, FORGET, expires_at)
+        _remember(tx, topic, receipt)
     return receipt
+
+
+def _remember(tx: Transaction, topic: TopicRow, receipt: Receipt) -> None:
+    expires_at = tx.now_ms + LIMITS.publish_id_ms
+    tx.receipt_insert(topic, receipt.publish_id, expires_at, msgspec.msgpack.encode(receipt))
+    schedule(tx, 0, 0, FORGET, expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """A batch that was stored after its publisher had been told that this is unknown."""
+
+    command: Publish
+    receipt: Receipt
+
+
+def remember_publish(tx: Transaction, commands: Sequence[Remember]) -> list[None]:
+    """Keeps the receipts of publishers that gave up, so that a late repetition finds them whatever retention did."""
+    for stored in commands:
+        topic = tx.topic_find(stored.command.tenant, stored.command.topic)
+        if topic is not None:
+            _remember(tx, topic, stored.receipt)
+    return [None] * len(commands)
+
+
+def _split(columns: Columns, routes: Routes) -> list[tuple[int, Columns]]:
+    """The batch by partition number."""
+    if isinstance(routes, int):
+        return [(routes, columns)]
+    return [(number, columns.take((routes == number).nonzero()[0])) for number in sorted(set(routes.tolist()))]
+
+
+def _receipt(command: Publish, spans: list[Span], routes: Routes) -> Receipt:
+    ids = command.batch.columns.values("id")
+    order = {span.partition: at for at, span in enumerate(spans)}
+    one = isinstance(routes, int) or len(spans) == 1
+    return Receipt(
+        command.publish_id,
+        command.batch.columns.count,
+        tuple(spans),
+        routes=None if one else tuple(map(order.__getitem__, routes.tolist())),  # type: ignore[union-attr]
+        given_ids=None if ids is None else tuple(ids),
+    )
 
 
 def _check_sizes(topic: TopicRow, columns: Columns) -> None:
@@ -169,30 +209,38 @@ def _check_sizes(topic: TopicRow, columns: Columns) -> None:
         )
 
 
-def _route(tx: Transaction, topic: TopicRow, batch: Checked) -> int | list[int]:
+def _turn(tx: Transaction, topic: TopicRow) -> int:
+    """The partition for messages that name none and have no key: another one for each batch."""
+    if len(topic.partitions) == 1:
+        return 0
+    turn: int = tx.recall(("turn", topic.id)) or 0
+    tx.remember(("turn", topic.id), turn + 1)
+    return turn % len(topic.partitions)
+
+
+def _route(topic: TopicRow, batch: Checked, anywhere: int) -> Routes:
     """The partition number of every message; one number when all go to the same."""
     many = len(topic.partitions)
-    if batch.partitions is not None:
-        for index, number in enumerate(batch.partitions):
-            if number is not None and number >= many:
-                raise InvalidArgument(
-                    f"Message {index}: topic {topic.name!r} has {many} partitions, numbered from 0; got {number}.",
-                    index=index,
-                )
-    if many == 1:
-        return 0
-    turn = tx.recall(("turn", topic.id)) or 0
-    tx.remember(("turn", topic.id), turn + 1)
-    anywhere = turn % many
-    keys = batch.columns.values("key")
-    if keys is None and batch.partitions is None:
+    if batch.partitions is not None and (beyond := (batch.partitions >= many).nonzero()[0]).size:
+        index = int(beyond[0])
+        raise InvalidArgument(
+            f"Message {index}: topic {topic.name!r} has {many} partitions, numbered from 0; "
+            f"got {batch.partitions[index]}.",
+            index=index,
+        )
+    keyed = "key" in batch.columns.names
+    if many == 1 or (not keyed and batch.partitions is None):
         return anywhere
-    named = batch.partitions or [None] * batch.columns.count
-    slots = {key: slot_of(key) * many // LIMITS.partitions_max for key in set(keys or ()) if key is not None}
-    return [
-        number if number is not None else anywhere if key is None else slots[key]
-        for number, key in zip(named, keys or [None] * batch.columns.count, strict=True)
-    ]
+    import numpy as np
+
+    routes = np.full(batch.columns.count, anywhere, dtype=np.int64)
+    if keyed:
+        codes, keys = batch.columns.coded("key")
+        by_key = np.array([slot_of(key) * many // LIMITS.partitions_max for key in keys] or [0])
+        routes = np.where(codes >= 0, by_key[codes], routes)
+    if batch.partitions is not None:
+        routes = np.where(batch.partitions >= 0, batch.partitions, routes)
+    return routes
 
 
 def slot_of(key: str) -> int:
@@ -215,12 +263,22 @@ def _search(tx: Transaction, topic: TopicRow, command: Publish) -> Receipt | Non
                 if publish_id == command.publish_id:
                     spans.append(Span(number, partition, at, count))
                 at += count
-    if not spans:
-        return None
-    return Receipt(command.publish_id, command.batch.columns.count, _merge(spans), duplicate=True)
+    return _found(topic, command, _merge(spans)) if spans else None
 
 
-def _merge(spans: list[Span]) -> tuple[Span, ...]:
+def _found(topic: TopicRow, command: Publish, spans: list[Span]) -> Receipt:
+    """The receipt as it was first given. Which partition was "anywhere" shows in how many went where."""
+    counts = {span.partition: span.count for span in spans}
+    routes: Routes = spans[0].partition
+    for anywhere in range(len(topic.partitions)):
+        routes = _route(topic, command.batch, anywhere)
+        placed = Counter([routes] * command.batch.columns.count if isinstance(routes, int) else routes.tolist())
+        if placed == counts:
+            break
+    return replace(_receipt(command, spans, routes), duplicate=True)
+
+
+def _merge(spans: list[Span]) -> list[Span]:
     """Neighbouring spans of one partition as one: a big batch was cut into several blocks."""
     merged: list[Span] = []
     for span in spans:
@@ -229,6 +287,4 @@ def _merge(spans: list[Span]) -> tuple[Span, ...]:
             merged[-1] = replace(last, count=last.count + span.count)
         else:
             merged.append(span)
-    return tuple(merged)
-
-
+    return merged

@@ -87,9 +87,7 @@ def check_offset(topic: TopicRow, number: int, head: Head, offset: int) -> None:
 def partition_id(topic: TopicRow, number: int) -> int:
     """The partition with that number."""
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(topic.partitions):
-        raise InvalidArgument(
-            f"Topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}; got {number!r}."
-        )
+        raise InvalidArgument(f"Topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}; got {number!r}.")
     return topic.partitions[number]
 
 

@@ -85,7 +85,9 @@ def _may_drop_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
     """The offset below which whole blocks may go."""
     kept = topic.settings.kept
     wanted = max(
-        _too_old_below(tx, topic, partition), _too_big_below(tx, topic, partition), _settled_below(tx, topic, partition)
+        _too_old_below(tx, topic, partition),
+        _too_big_below(tx, topic, partition),
+        _settled_below(tx, topic, partition),
     )
     if not kept.drop_unsettled:
         wanted = _not_past_groups(tx, topic, partition, wanted)
@@ -146,7 +148,15 @@ def _not_past_groups(tx: Transaction, topic: TopicRow, partition: int, wanted: i
             number = topic.partitions.index(partition)
             tx.aftermath.events.append(
                 Event(
-                    "group_pins_log", tx.now_ms, topic.tenant, topic.name, group.name, number, needs, wanted - needs, facts
+                    "group_pins_log",
+                    tx.now_ms,
+                    topic.tenant,
+                    topic.name,
+                    group.name,
+                    number,
+                    needs,
+                    wanted - needs,
+                    facts,
                 )
             )
             wanted = needs
@@ -201,13 +211,13 @@ def _erase(tx: Transaction, row: AgendaRow) -> None:
         schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
 
 
-def _give_back(tx: Transaction, row: AgendaRow) -> None:
+def _give_back(tx: Transaction, _: AgendaRow) -> None:
     """Returns free pages to the device, a slice at a time."""
     if tx.give_back_space(_PAGES_A_SLICE):
         schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
 
 
-def _forget(tx: Transaction, row: AgendaRow) -> None:
+def _forget(tx: Transaction, _: AgendaRow) -> None:
     """Forgets publish ids whose day is over."""
     oldest = tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE)
     if oldest is not None:

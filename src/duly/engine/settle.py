@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import CorruptBlock, Error
-from ..limits import LIMITS
 from ..message import Failure
 from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
 from .agenda import note_settled
@@ -147,7 +146,7 @@ class _Settling:
             self._wait(replace(row, attempts=row.attempts - 1, due_at=now), offsets)
         elif verdict in ("nack", "bury"):
             reason = self.command.reason or ("buried by its consumer" if verdict == "bury" else "")
-            failure = Failure(row.attempts, now, verdict, reason[: LIMITS.reason_chars_max], row.consumer)
+            failure = Failure(row.attempts, now, verdict, reason, row.consumer)
             row = replace(row, history=add_failure(row.history, failure))
             if verdict == "bury":
                 bury(self.tx, self.topic, self.group, row, offsets, reason)
@@ -192,7 +191,7 @@ class _Settling:
 
     def _extend(self, row: LeaseRow, indexes: list[int]) -> None:
         """Moves the lease's end; a part of a lease gets one of its own."""
-        lease_ms = self.command.delay_ms or _lease_ms(self.topic, self.group)
+        lease_ms = self.command.delay_ms or self.group.settings.lease_ms or self.topic.settings.lease_ms
         self.verdicts.expires_at = self.tx.now_ms + lease_ms
         if len(indexes) == row.live:
             self.tx.lease_extend(row, self.verdicts.expires_at)
@@ -202,11 +201,6 @@ class _Settling:
         lease_id = self.tx.lease_insert(replace(part, due_at=self.verdicts.expires_at))
         for new_index, index in enumerate(indexes):
             self.verdicts.renewed[row.id, index] = (lease_id, new_index)
-
-
-def _lease_ms(topic: TopicRow, group: GroupRow) -> int:
-    own = group.settings.lease
-    return topic.settings.lease_ms if own is None else round(float(own) * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +213,13 @@ class OfConsumer:
     group: str | None = None
 
     def groups(self, tx: Transaction) -> list[tuple[TopicRow, GroupRow]]:
-        """The groups meant."""
-        if self.topic is None or self.group is None:
-            names = tx.consumer_groups(self.tenant, self.consumer)
-            names = [pair for pair in names if self.topic in (None, pair[0]) and self.group in (None, pair[1])]
-        else:
-            names = [(self.topic, self.group)]
-        topics = [(find_log(tx, self.tenant, topic), group) for topic, group in names]
+        """The groups meant. One that is named has to exist."""
+        topic = None if self.topic is None else find_log(tx, self.tenant, self.topic)
+        if topic is not None and self.group is not None:
+            return [(topic, find_group(tx, topic, self.group))]
+        names = tx.consumer_groups(self.tenant, self.consumer)
+        wanted = [pair for pair in names if self.topic in (None, pair[0]) and self.group in (None, pair[1])]
+        topics = [(find_log(tx, self.tenant, name), group) for name, group in wanted]
         return [(topic, find_group(tx, topic, group)) for topic, group in topics]
 
 
@@ -262,7 +256,7 @@ def held(tx: Transaction, command: Held) -> list[Claimed]:
 
 
 def _regain(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) -> Claimed:
-    lease_ms = _lease_ms(topic, group)
+    lease_ms = group.settings.lease_ms or topic.settings.lease_ms
     got = Claimed(topic.name, group.name, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions)
     for row in _held_rows(tx, topic, group, consumer):
         if row.due_at <= tx.now_ms:

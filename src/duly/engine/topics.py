@@ -95,8 +95,8 @@ def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
         raise TopicExists(f"Topic {command.topic!r} exists. Use update_topic, or pass exist_ok=True.")
     elif existing.settings != command.settings:
         raise TopicExists(
-            f"Topic {command.topic!r} exists with other settings ({_differences(existing.settings, command.settings)}). "
-            "Use update_topic, or another name."
+            f"Topic {command.topic!r} exists with other settings "
+            f"({_differences(existing.settings, command.settings)}). Use update_topic, or another name."
         )
     return describe(tx, existing)
 

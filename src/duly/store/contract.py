@@ -133,6 +133,8 @@ class Aftermath:
     events: list[Event] = field(default_factory=list)
     # Partitions in which something became claimable, or will at another time than thought.
     rings: set[int] = field(default_factory=set)
+    # Space was freed inside the store; the device has yet to get it.
+    freed: bool = False
 
 
 class Transaction(Protocol):
@@ -162,7 +164,7 @@ class Transaction(Protocol):
     def group_find(self, topic_id: int, name: str) -> GroupRow | None: ...
     def group_list(self, topic_id: int) -> list[GroupRow]: ...
     def group_insert(self, topic: TopicRow, name: str, settings: GroupSettings) -> GroupRow: ...
-    def group_update(self, topic: TopicRow, group: GroupRow, settings: GroupSettings, paused: bool) -> None: ...
+    def group_update(self, group: GroupRow, settings: GroupSettings, paused: bool) -> None: ...
     def group_delete(self, topic: TopicRow, group: GroupRow) -> None: ...
 
     # The log
@@ -170,7 +172,9 @@ class Transaction(Protocol):
     def head_update(self, tenant_id: int, partition: int, head: Head) -> None: ...
     def block_insert(self, tenant_id: int, partition: int, meta: BlockMeta, block: Any, stored: bytes) -> None: ...
     def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Any]: ...
-    def block_metas(self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False) -> Iterator[BlockMeta]: ...
+    def block_metas(
+        self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
+    ) -> Iterator[BlockMeta]: ...
     def block_before(self, tenant_id: int, partition: int, offset: int) -> BlockMeta | None: ...
     def blocks_delete(self, tenant_id: int, partition: int, below: int, limit: int) -> int: ...
     def log_size(self, tenant_id: int, partition: int, low: int) -> tuple[int, int]: ...
@@ -225,7 +229,14 @@ class Store(Protocol):
     """Runs verbs in transactions and wakes those who wait for their outcome."""
 
     def write(
-        self, verb: Verb[C, R], command: C, *, tenant: str, cost: int, deadline: float | None, publish_id: str = ""
+        self,
+        verb: Verb[C, R],
+        command: C,
+        *,
+        tenant: str,
+        cost: int,
+        deadline: float | None,
+        publish_id: str = "",
     ) -> R:
         """Runs one command of a verb and returns after its commit is on stable storage."""
         ...
@@ -234,8 +245,11 @@ class Store(Protocol):
         """A transaction that sees one moment and writes nothing."""
         ...
 
-    def ticket(self, partitions: Sequence[int]) -> Any:
-        """Taken before looking for work; `wait` on it misses nothing that comes after."""
+    def ticket(self, partitions: Sequence[int], *, here_only: bool = False) -> Any:
+        """Taken before looking for work; `wait` on it misses nothing that comes after.
+
+        With `here_only` it hears of this process's own commits alone, which costs nothing.
+        """
         ...
 
     def wait(self, ticket: Any, *, until_ms: int | None, deadline: float | None) -> None:

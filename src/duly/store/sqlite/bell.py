@@ -47,18 +47,18 @@ class Bell:
         self._sleepers: dict[int, list[threading.Lock]] = defaultdict(list)
         self._file = -1 if path is None else os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._path = path
-        self._seen = b""
+        self._seen = bytearray(_BYTES)
         self._watcher: threading.Thread | None = None
         self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         self._closed = False
         if path is not None and os.fstat(self._file).st_size < _BYTES:
             os.ftruncate(self._file, _BYTES)
 
-    def ticket(self, partitions: Iterable[int]) -> Ticket:
-        """Remembers how often the partitions have rung so far."""
+    def ticket(self, partitions: Iterable[int], *, here_only: bool = False) -> Ticket:
+        """Remembers how often the partitions have rung so far; `here_only` does without other processes' rings."""
         slots = tuple({partition % SLOTS for partition in partitions})
         with self._lock:
-            if self._watcher is None and self._path is not None and not self._closed:
+            if self._watcher is None and self._path is not None and not self._closed and not here_only:
                 self._watch()
             return Ticket(slots, tuple(self._rung[slot] for slot in slots))
 
@@ -67,7 +67,9 @@ class Bell:
         alarm = threading.Lock()
         alarm.acquire()
         with self._lock:
-            if self._closed or any(self._rung[slot] != then for slot, then in zip(ticket.slots, ticket.rung, strict=True)):
+            if self._closed or any(
+                self._rung[slot] != then for slot, then in zip(ticket.slots, ticket.rung, strict=True)
+            ):
                 return
             for slot in ticket.slots:
                 self._sleepers[slot].append(alarm)
@@ -82,9 +84,12 @@ class Bell:
     def ring(self, partitions: Iterable[int]) -> None:
         """Tells everyone, here and in other processes."""
         slots = {partition % SLOTS for partition in partitions}
-        for slot in slots:
-            if self._file >= 0:
-                os.pwrite(self._file, os.urandom(8), slot * 8)
+        with self._lock:
+            for slot in slots if self._file >= 0 else ():
+                value = os.urandom(8)
+                # Noted as seen, so that the watcher does not take our own ring for another's.
+                self._seen[slot * 8 : slot * 8 + 8] = value
+                os.pwrite(self._file, value, slot * 8)
         self._wake(slots)
 
     def ring_all_here(self) -> None:
@@ -120,7 +125,7 @@ class Bell:
     def _watch(self) -> None:
         """Starts the watcher. The slots are read before anyone is told that they have been."""
         listen = _inotify(self._path or "")
-        self._seen = os.pread(self._file, _BYTES, 0)
+        self._seen[:] = os.pread(self._file, _BYTES, 0)
         self._watcher = threading.Thread(target=self._listen, args=(listen,), name="duly-bell", daemon=True)
         self._watcher.start()
 
@@ -132,13 +137,26 @@ class Bell:
                 break
             if listen >= 0:
                 os.read(listen, 65536)
-            now = os.pread(self._file, _BYTES, 0)
-            if now != self._seen:
-                changed = [s for s in range(SLOTS) if now[s * 8 : s * 8 + 8] != self._seen[s * 8 : s * 8 + 8]]
-                self._seen = now
-                self._wake(changed)
+            with self._lock:
+                now = os.pread(self._file, _BYTES, 0)
+                changed = _differences(now, self._seen)
+                self._seen[:] = now
+            self._wake(changed)
         if listen >= 0:
             os.close(listen)
+
+
+def _differences(now: bytes, before: bytearray) -> list[int]:
+    """The slots that differ: whole stretches are compared first, for mostly one slot does."""
+    if now == before:
+        return []
+    return [
+        slot
+        for stretch in range(0, _BYTES, 512)
+        if now[stretch : stretch + 512] != before[stretch : stretch + 512]
+        for slot in range(stretch // 8, stretch // 8 + 64)
+        if now[slot * 8 : slot * 8 + 8] != before[slot * 8 : slot * 8 + 8]
+    ]
 
 
 def _inotify(path: str) -> int:

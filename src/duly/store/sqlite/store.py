@@ -23,8 +23,11 @@ from ...clock import Clock, monotonic_s
 from ...engine.memory import BlockCache
 from ...errors import Busy, Closed, IncompatibleStore, StoreError, StoreFull
 from ...events import Listener
+from ...health import Finding
 from ..contract import Verb
 from .bell import Bell, Ticket
+from .checkpoint import Checkpointer
+from .doctor import examine
 from .gate import Gate
 from .queries import migrations
 from .transaction import SqliteTransaction
@@ -65,6 +68,7 @@ class SqliteStore:
         side = None if self._in_memory else self.path
         self._bell = Bell(None if side is None else side + "-bell")
         self._gate = Gate(side)
+        self._checkpointer = Checkpointer(self._open, self._inside)
         self._writer = Writer(
             self._connect_writer,
             clock=clock,
@@ -72,7 +76,8 @@ class SqliteStore:
             cache=self._cache,
             bell=self._bell,
             gate=self._gate,
-            inside=self._inside if not self._in_memory else _SharedInside(self._inside, self._shared_lock),
+            inside=self._shared_lock if self._in_memory else self._inside,
+            checkpointer=None if self._in_memory else self._checkpointer,
             listener=listener,
         )
         clock.on_change(self._bell.ring_all_here)
@@ -92,9 +97,9 @@ class SqliteStore:
             return self._shared
         connection = self._open()
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 2000")
         # After a burst the WAL shrinks back to this.
-        connection.execute("PRAGMA journal_size_limit = 33554432")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        self._checkpointer.watch(connection)
         return connection
 
     def _prepare(self) -> str:
@@ -154,9 +159,7 @@ class SqliteStore:
         meta = dict(connection.execute("SELECT key, value FROM duly_meta")) if known else {}
         version = int(meta.get("schema", 0))
         if version > SCHEMA:
-            raise IncompatibleStore(
-                f"{self.path} has schema {version}; this Duly knows {SCHEMA}. Use a newer Duly."
-            )
+            raise IncompatibleStore(f"{self.path} has schema {version}; this Duly knows {SCHEMA}. Use a newer Duly.")
         for number, script in migrations():
             if number > version:
                 connection.execute(script)
@@ -170,11 +173,16 @@ class SqliteStore:
     # The contract
 
     def write(
-        self, verb: Verb[C, R], command: C, *, tenant: str, cost: int, deadline: float | None, publish_id: str = ""
+        self,
+        verb: Verb[C, R],
+        command: C,
+        *,
+        tenant: str,
+        cost: int,
+        deadline: float | None,
+        publish_id: str = "",
     ) -> R:
-        answer: R = self._writer.run(
-            verb, command, tenant=tenant, cost=cost, deadline=deadline, publish_id=publish_id
-        )
+        answer: R = self._writer.run(verb, command, tenant=tenant, cost=cost, deadline=deadline, publish_id=publish_id)
         return answer
 
     @contextmanager
@@ -195,7 +203,11 @@ class SqliteStore:
 
     def _reading(self, connection: apsw.Connection) -> SqliteTransaction:
         return SqliteTransaction(
-            connection, now_ms=self.clock.now_ms(), incarnation=self.incarnation, memory=None, cache=self._cache
+            connection,
+            now_ms=self.clock.now_ms(),
+            incarnation=self.incarnation,
+            memory=None,
+            cache=self._cache,
         )
 
     def _take_reader(self) -> apsw.Connection:
@@ -213,8 +225,8 @@ class SqliteStore:
                 return
         connection.close()
 
-    def ticket(self, partitions: Sequence[int]) -> Ticket:
-        return self._bell.ticket(partitions)
+    def ticket(self, partitions: Sequence[int], *, here_only: bool = False) -> Ticket:
+        return self._bell.ticket(partitions, here_only=here_only)
 
     def wait(self, ticket: Any, *, until_ms: int | None, deadline: float | None) -> None:
         waits: list[float] = []
@@ -224,6 +236,19 @@ class SqliteStore:
             waits.append(due_s)
         self._bell.sleep(ticket, min(waits, default=None))
 
+    def examine(self) -> Iterator[Finding]:
+        """Looks the store over; see doctor.py."""
+        if self._shared is not None:
+            with self._shared_lock:
+                yield from list(examine(self._shared, self.path, self.clock.now_ms()))
+            return
+        with self._inside:
+            connection = self._open(readonly=True)
+            try:
+                yield from list(examine(connection, self.path, self.clock.now_ms()))
+            finally:
+                connection.close()
+
     def wake_caretaker(self) -> None:
         """Wakes whoever waits for chores in this process."""
         self._bell.ring_all_here()
@@ -232,12 +257,14 @@ class SqliteStore:
         """Finishes what was accepted and lets go of the file."""
         if self._closed or self.forked:
             return
-        self._writer.close()
         with self._pool_lock:
             self._closed = True
             readers, self._pool = self._pool, []
         for connection in readers:
             connection.close()
+        self._checkpointer.close()
+        # The writer's connection goes last: only it can fold the write-ahead log in and remove it.
+        self._writer.close()
         if self._shared is not None:
             self._shared.close()
         self._bell.close()
@@ -268,20 +295,6 @@ class SqliteStore:
         self._gate.close()
 
 
-class _SharedInside(ForkGate):
-    """In memory there is one connection: the writer shares it with readers by a lock."""
-
-    def __init__(self, inside: ForkGate, lock: threading.RLock) -> None:
-        super().__init__()
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 
 
@@ -301,6 +314,4 @@ def _after_fork_in_child() -> None:
     _open_stores.clear()
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -13,8 +13,8 @@ from ...engine.memory import BlockCache, Memory
 from ...errors import CorruptBlock, StoreError
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
-    AgendaRow,
     Aftermath,
+    AgendaRow,
     BlockMeta,
     DeadRow,
     GroupRow,
@@ -23,6 +23,9 @@ from ..contract import (
     TopicRow,
 )
 from .queries import queries
+
+# Where memory, new blocks, events and rings stood.
+Mark = tuple[int, int, int, set[int]]
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
 _SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
@@ -50,7 +53,13 @@ class SqliteTransaction:
     """Rows and blocks inside one transaction. Without `memory` it is a reader's."""
 
     def __init__(
-        self, connection: apsw.Connection, *, now_ms: int, incarnation: str, memory: Memory | None, cache: BlockCache
+        self,
+        connection: apsw.Connection,
+        *,
+        now_ms: int,
+        incarnation: str,
+        memory: Memory | None,
+        cache: BlockCache,
     ) -> None:
         self.now_ms = now_ms
         self.incarnation = incarnation
@@ -74,17 +83,17 @@ class SqliteTransaction:
         for block, size in self._new_blocks:
             self._cache.put(block, size)
 
-    def mark(self) -> tuple[int, int, int, set[int]]:
+    def mark(self) -> Mark:
         """A savepoint, with everything that is kept beside the rows."""
         self._execute("SAVEPOINT duly")
         memory = 0 if self._memory is None else self._memory.mark()
         return memory, len(self._new_blocks), len(self.aftermath.events), set(self.aftermath.rings)
 
-    def release(self, mark: tuple[int, int, int, set[int]]) -> None:
-        """Keeps what was done since the mark."""
+    def release(self) -> None:
+        """Keeps what was done since the last mark."""
         self._execute("RELEASE duly")
 
-    def back_to(self, mark: tuple[int, int, int, set[int]]) -> None:
+    def back_to(self, mark: Mark) -> None:
         """Undoes what was done since the mark."""
         self._execute("ROLLBACK TO duly")
         self._execute("RELEASE duly")
@@ -140,7 +149,15 @@ class SqliteTransaction:
         topic_id, tenant_id, tenant, name, settings, paused, version, created_at = row
         partitions = tuple(partition for (partition,) in self._rows("topic_partitions", topic=topic_id))
         return TopicRow(
-            topic_id, tenant_id, tenant, name, parse_settings(settings), bool(paused), version, created_at, partitions
+            topic_id,
+            tenant_id,
+            tenant,
+            name,
+            parse_settings(settings),
+            bool(paused),
+            version,
+            created_at,
+            partitions,
         )
 
     def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow:
@@ -178,7 +195,7 @@ class SqliteTransaction:
         )
         return GroupRow(group_id, topic.id, name, settings, False, self.now_ms)
 
-    def group_update(self, topic: TopicRow, group: GroupRow, settings: GroupSettings, paused: bool) -> None:
+    def group_update(self, group: GroupRow, settings: GroupSettings, paused: bool) -> None:
         self._rows("group_update", id=group.id, settings=msgspec.json.encode(settings).decode(), paused=paused)
 
     def group_delete(self, topic: TopicRow, group: GroupRow) -> None:
@@ -248,7 +265,9 @@ class SqliteTransaction:
                 base=at,
             )
 
-    def block_metas(self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False) -> Iterator[BlockMeta]:
+    def block_metas(
+        self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
+    ) -> Iterator[BlockMeta]:
         query = "block_metas_newest_first" if newest_first else "block_metas"
         for row in self._rows(query, tenant=tenant_id, partition=partition, low=low):
             yield BlockMeta(*row)
@@ -429,7 +448,8 @@ class SqliteTransaction:
         return False
 
     def give_back_space(self, pages_max: int) -> bool:
-        free: int = self._execute("PRAGMA freelist_count").fetchone()[0]
+        ((free,),) = self._execute("PRAGMA freelist_count")
+        self.aftermath.freed = free < _FREE_PAGES_MIN + pages_max
         if free < _FREE_PAGES_MIN:
             return False
         self._execute(f"PRAGMA incremental_vacuum({min(free, pages_max)})").fetchall()

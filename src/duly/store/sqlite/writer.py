@@ -22,6 +22,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import apsw
@@ -29,11 +30,13 @@ import apsw
 from ...clock import Clock, monotonic_s
 from ...engine.fair_queue import FairQueue
 from ...engine.memory import BlockCache, Memory
+from ...engine.publish import Remember, remember_publish
 from ...errors import Busy, Closed, Error, PublishUnknown, StoreError, StoreFull, Timeout
-from ...events import Event, Listener, tell
+from ...events import Event, Listener, log, tell
 from ...limits import LIMITS
-from ..contract import Verb
+from ..contract import Aftermath, Verb
 from .bell import Bell
+from .checkpoint import Checkpointer
 from .gate import Gate
 from .transaction import SqliteTransaction
 
@@ -44,7 +47,7 @@ _COST_A_TRANSACTION = 32 * 1024 * 1024
 class Job:
     """One command on its way through the writer."""
 
-    __slots__ = ("answer", "command", "done", "publish_id", "tenant", "verb")
+    __slots__ = ("abandoned", "answer", "command", "done", "finished", "publish_id", "tenant", "verb")
 
     def __init__(self, verb: Verb[Any, Any], command: Any, tenant: str, publish_id: str) -> None:
         self.verb = verb
@@ -52,6 +55,9 @@ class Job:
         self.tenant = tenant
         self.publish_id = publish_id
         self.answer: Any = None
+        # Both under the writer's lock: a caller that gave up, and a job whose outcome is known.
+        self.abandoned = False
+        self.finished = False
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -68,7 +74,8 @@ class Writer:
         cache: BlockCache,
         bell: Bell,
         gate: Gate,
-        inside: ForkGate,
+        inside: AbstractContextManager[Any],
+        checkpointer: Checkpointer | None,
         listener: Listener | None,
     ) -> None:
         self._connect = connect
@@ -80,6 +87,7 @@ class Writer:
         self._bell = bell
         self._gate = gate
         self._inside = inside
+        self._checkpointer = checkpointer
         self._listener = listener
         self._data_version = -1
         self._in_doubt = False
@@ -90,7 +98,14 @@ class Writer:
         self._thread.start()
 
     def run(
-        self, verb: Verb[Any, Any], command: Any, *, tenant: str, cost: int, deadline: float | None, publish_id: str
+        self,
+        verb: Verb[Any, Any],
+        command: Any,
+        *,
+        tenant: str,
+        cost: int,
+        deadline: float | None,
+        publish_id: str,
     ) -> Any:
         """Queues a job and waits for its answer; an answer that is an error is raised."""
         job = Job(verb, command, tenant, publish_id)
@@ -110,18 +125,21 @@ class Writer:
             if self._closing:
                 raise Closed()
             self._queue.put(job.tenant, cost, job)
-            self._changed.notify_all() if self._queue.count == 1 else None
+            if self._queue.count == 1:
+                self._changed.notify_all()
 
     def _give_up(self, job: Job) -> None:
         """The caller's time is over: withdraws the job, or says that its outcome is unknown."""
         with self._changed:
             if self._queue.remove(job.tenant, job):
                 raise Timeout()
-        if job.done.acquire(blocking=False):
-            return
-        if job.publish_id:
+            job.abandoned = not job.finished
+        if not job.abandoned:
+            job.done.acquire()
+        elif job.publish_id:
             raise _unknown(job)
-        raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
+        else:
+            raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
 
     def close(self) -> None:
         """Finishes what is queued and stops."""
@@ -151,25 +169,43 @@ class Writer:
 
     def _transact(self, jobs: Sequence[Job]) -> None:
         """One group commit. Whatever happens, every job is answered."""
-        tx: SqliteTransaction | None = None
-        try:
-            with self._inside:
+        with self._inside:
+            aftermath = Aftermath()
+            try:
                 self._gate.enter()
                 try:
-                    tx = self._attempt(jobs)
+                    aftermath = self._attempt(jobs).aftermath
                 finally:
                     self._gate.leave()
-            self._bell.ring(tx.aftermath.rings)
-        except Exception as error:
-            for job in jobs:
-                job.answer = error if isinstance(error, Error) else StoreError(f"The writer failed: {error!r}.")
-            self._tell_full(error)
-        for job in jobs:
-            if job.publish_id and isinstance(job.answer, _Doubt):
-                job.answer = _unknown(job)
-            job.done.release()
-        for event in tx.aftermath.events if tx else ():
+                self._bell.ring(aftermath.rings)
+            except Exception as error:
+                failure = error if isinstance(error, Error) else StoreError(f"The writer failed: {error!r}.")
+                self._tell_full(failure)
+                for job in jobs:
+                    job.answer = _unknown(job) if job.publish_id and isinstance(failure, _Doubt) else failure
+            self._finish(jobs)
+            if self._checkpointer is not None and self._connection is not None:
+                self._checkpoint(self._checkpointer, self._connection, aftermath)
+        for event in aftermath.events:
             tell(event, self._listener)
+
+    def _finish(self, jobs: Sequence[Job]) -> None:
+        """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id."""
+        with self._changed:
+            for job in jobs:
+                job.finished = True
+                if job.abandoned and job.publish_id and not isinstance(job.answer, Exception):
+                    stored = Remember(job.command, job.answer)
+                    self._queue.put(job.tenant, 0, Job(remember_publish, stored, job.tenant, ""))
+        for job in jobs:
+            job.done.release()
+
+    def _checkpoint(self, checkpointer: Checkpointer, connection: apsw.Connection, aftermath: Aftermath) -> None:
+        try:
+            checkpointer.after_commit(connection, freed=aftermath.freed)
+        except apsw.Error as error:
+            # Nothing is lost: the log still has it all. The next commit tries again, and reports.
+            log.warning("a checkpoint failed: %s", error)
 
     def _tell_full(self, error: Exception) -> None:
         if isinstance(error, StoreFull):
@@ -200,7 +236,7 @@ class Writer:
 
     def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
         """A transaction, with a memory that can be trusted: cleared if anyone else wrote."""
-        version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+        ((version,),) = connection.execute("PRAGMA data_version")
         if version != self._data_version:
             self._memory.clear()
             self._data_version = version
@@ -227,7 +263,7 @@ class Writer:
                 for job in jobs:
                     self._run_group(tx, [job])
             return
-        tx.release(mark)
+        tx.release()
         for job, answer in zip(jobs, answers, strict=True):
             job.answer = answer
 

@@ -1,0 +1,105 @@
+"""publish, claim, ack: how many messages a second go through, beside what the disk can do at all.
+
+The floor is a bare loop that writes the same bytes and syncs them, a batch at a time. Both run in
+turns, a slice each, so that what else the machine does falls on both.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duly
+from duly.clock import monotonic_s
+
+_SLICES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send through."""
+
+    messages: int
+    batch: int
+    threads: int
+    payload_bytes: int
+
+
+def measure(client: duly.Client, folder: Path, load: Load) -> dict[str, float]:
+    """Runs the load once and returns rates a second."""
+    client.create_topic("bench", kind="log", exist_ok=True)
+    client.create_group("bench", "bench", exist_ok=True)
+    payloads = [os.urandom(load.payload_bytes) for _ in range(load.batch)]
+    batches = max(1, load.messages // load.batch)
+    client.publish("bench", payloads)
+    with client.claim("bench", group="bench", max_messages=load.batch):
+        pass
+    publish_s, floor_s = _publish_beside_floor(client, folder, load, payloads, batches)
+    claim_s = _drain(client, load, batches * load.batch)
+    messages = batches * load.batch
+    return {
+        "messages": messages,
+        "publish_per_s": round(messages / publish_s),
+        "claim_ack_per_s": round(messages / claim_s),
+        "lifecycle_per_s": round(messages / (publish_s + claim_s)),
+        "floor_publish_per_s": round(messages / floor_s),
+        "publish_to_floor": round(floor_s / publish_s, 3),
+    }
+
+
+def _publish_beside_floor(
+    client: duly.Client, folder: Path, load: Load, payloads: list[bytes], batches: int
+) -> tuple[float, float]:
+    publish_s = floor_s = 0.0
+    data = b"".join(payloads)
+    floor_file = os.open(folder / "floor", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        for number in range(_SLICES):
+            count = batches * (number + 1) // _SLICES - batches * number // _SLICES
+            publish_s += _timed(lambda n=count: _publish(client, load.threads, payloads, n))  # type: ignore[misc]
+            floor_s += _timed(lambda n=count: _floor(floor_file, data, n))  # type: ignore[misc]
+    finally:
+        os.close(floor_file)
+    return publish_s, floor_s
+
+
+def _publish(client: duly.Client, threads: int, payloads: list[bytes], batches: int) -> None:
+    if threads == 1:
+        for _ in range(batches):
+            client.publish("bench", payloads)
+        return
+    shares = [batches * (n + 1) // threads - batches * n // threads for n in range(threads)]
+    workers = [threading.Thread(target=_publish, args=(client, 1, payloads, share)) for share in shares]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _floor(file: int, data: bytes, batches: int) -> None:
+    for _ in range(batches):
+        os.write(file, data)
+        os.fdatasync(file)
+
+
+def _drain(client: duly.Client, load: Load, messages: int) -> float:
+    """Claims and acks everything, payloads taken out as Python bytes; big claims whatever the publish batch."""
+    got = 0
+    size = max(load.batch, 1000)
+    began = monotonic_s()
+    while got < messages:
+        batch = client.claim("bench", group="bench", max_messages=size)
+        got += len(batch.payloads)
+        client.ack(batch)
+        if not len(batch):
+            raise duly.Error(f"Only {got} of {messages} messages came back.")
+    return monotonic_s() - began
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = monotonic_s()
+    work()
+    return monotonic_s() - began

@@ -1,0 +1,73 @@
+"""duly: the command line. One file per group of commands; this one puts them together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import claim, consumers, dead, groups, publish, read, stats, topics
+from .command import show_help_if_alone
+from .program import Program
+from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
+
+app = typer.Typer(
+    name="duly",
+    cls=Program,
+    help="A durable message queue: every message is delivered when it is due.",
+    epilog="Begin with:\n\n  duly topics create orders --kind log\n  duly groups create orders billing\n"
+    "  duly publish orders hello\n  duly claim orders --group billing --ack",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+)
+# Those without a name of their own are commands of the root.
+app.add_typer(publish.app)
+app.add_typer(claim.app)
+app.add_typer(read.app)
+app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
+app.add_typer(dead.app, name="dead")
+app.add_typer(consumers.app)
+app.add_typer(stats.app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(f"duly {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    store: Annotated[
+        str,
+        typer.Option("--store", metavar="PATH", envvar="DULY_STORE", help="The store's file.", rich_help_panel=PANEL),
+    ] = DEFAULT_STORE,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """The options before a command hold for it, and may stand after it too."""
+    ctx.obj = first_session(store, tenant, as_json)
+    show_help_if_alone(ctx)
+
+
+@app.command(
+    "bench",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    epilog="Example:\n\n  duly bench latency --json",
+)
+def bench(ctx: typer.Context) -> None:
+    """Measure Duly on this machine."""
+    # Only who measures loads what measuring needs.
+    from .bench import app as measures
+
+    code = typer.main.get_command(measures).main(ctx.args, "duly bench", standalone_mode=False)
+    raise typer.Exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,57 @@
+"""Arguments and options that several commands take, with their completion from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import Error
+from .session import Session, first_session
+
+if TYPE_CHECKING:
+    from ..client.client import Client
+
+
+def _complete(ctx: typer.Context, ask: Callable[[Client], list[str]]) -> list[str]:
+    """Names from the store. A shell that completes shows no errors, so there are none."""
+    given = {
+        **ctx.find_root().params,
+        **{name: value for name, value in ctx.params.items() if value is not None},
+    }
+    session: Session = first_session(given.get("store"), given.get("tenant"), False)
+    try:
+        with session.client() as client:
+            return ask(client)
+    except Error:
+        return []
+
+
+def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin so."""
+    return [name for name in _complete(ctx, lambda client: client.list_topics()) if name.startswith(incomplete)]
+
+
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The groups of the topic on the line that begin so."""
+    topic = str(ctx.params.get("topic") or "")
+    return [name for name in _complete(ctx, lambda client: client.list_groups(topic)) if name.startswith(incomplete)]
+
+
+NewTopic = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False)]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
+NewGroup = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)]
+GroupOption = Annotated[
+    str, typer.Option("--group", "-g", metavar="GROUP", help="The group.", autocompletion=complete_group)
+]
+TopicFilter = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="Of this topic alone.", autocompletion=complete_topic),
+]
+GroupFilter = Annotated[
+    str | None,
+    typer.Option("--group", "-g", metavar="GROUP", help="Of this group alone.", autocompletion=complete_group),
+]
+ExistOk = Annotated[bool, typer.Option("--exist-ok", help="Leave an equal one as it is.")]

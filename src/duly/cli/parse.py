@@ -1,0 +1,90 @@
+"""Reads what people type: durations, sizes, moments, headers, where a group starts.
+
+Each raises typer.BadParameter, which names the option and exits with 2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+import typer
+
+from ..clock import SystemClock, from_ms
+
+# What "none" is read as where a setting can be switched off: no duration or size is negative.
+NONE = -1
+
+_SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|[smhdw]?)", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
+
+
+def duration(text: str) -> float:
+    """Seconds: `30`, `30s`, `5m`, `2h`, `7d`, `500ms`."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a duration. Write 30, 30s, 5m, 2h, 7d or 500ms.")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def size(text: str) -> int:
+    """Bytes: `1000`, `1GB` (decimal), `64MiB` (binary)."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[3] and not match[2]):
+        raise typer.BadParameter(f"{text!r} is not a size. Write 1000, 64KB, 64MiB or 1GB.")
+    unit = float(1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
+    return round(float(match[1]) * unit)
+
+
+def duration_or_none(text: str) -> float:
+    """A duration, or `none`."""
+    return NONE if text.strip().lower() == "none" else duration(text)
+
+
+def size_or_none(text: str) -> int:
+    """A size, or `none`."""
+    return NONE if text.strip().lower() == "none" else size(text)
+
+
+def moment(text: str) -> datetime:
+    """A moment in ISO 8601 with a time zone, or `now`."""
+    if text.strip().lower() == "now":
+        return from_ms(SystemClock().now_ms())
+    try:
+        read = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a time. Write 2026-01-31T12:00:00Z, or now.") from error
+    if read.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no time zone, so it names no moment. End it with Z or +02:00.")
+    return read
+
+
+def start(text: str) -> str | int | datetime:
+    """Where a group starts: `earliest`, `latest`, an offset, or a moment."""
+    word = text.strip()
+    if word in ("earliest", "latest"):
+        return word
+    if word.isascii() and word.isdigit():
+        return int(word)
+    try:
+        return moment(word)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a place in a log. Write earliest, latest, an offset, or 2026-01-31T12:00:00Z."
+        ) from error
+
+
+def headers(pairs: Sequence[str]) -> dict[str, str] | None:
+    """`k=v` pairs as a mapping; None when there are none."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{pair!r} is not a header. Write name=value.", param_hint="'--header'")
+        if name in found:
+            raise typer.BadParameter(f"The header {name!r} is given twice.", param_hint="'--header'")
+        found[name] = value
+    return found or None

@@ -1,0 +1,148 @@
+"""Settings as options: the parts that create and update of topics and groups share.
+
+An option that is not given changes nothing; `none` switches off what can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from ..backoff import RetryPolicy
+from ..topic import Retention
+from .command import with_parts
+from .parse import NONE, duration, duration_or_none, size, size_or_none
+
+Given = dict[str, Any]
+
+
+class Shape(StrEnum):
+    """How waits grow."""
+
+    exponential = "exponential"
+    linear = "linear"
+    fixed = "fixed"
+
+
+class Jitter(StrEnum):
+    """Whether waits are drawn at random."""
+
+    full = "full"
+    none = "none"
+
+
+Lease = Annotated[
+    float | None,
+    typer.Option(parser=duration, metavar="DURATION", help="How long a claim holds a message: 30s."),
+]
+DeadLetters = Annotated[
+    bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep messages that failed for good.")
+]
+
+
+def _given(**options: Any) -> Given:
+    """The options that were given, with `none` read as None."""
+    return {name: None if value == NONE else value for name, value in options.items() if value is not None}
+
+
+def retry_given(
+    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before a message is buried.")] = None,
+    backoff_base: Annotated[
+        float | None,
+        typer.Option(parser=duration, metavar="DURATION", help="The first wait after a failure."),
+    ] = None,
+    backoff_cap: Annotated[
+        float | None, typer.Option(parser=duration, metavar="DURATION", help="The longest wait.")
+    ] = None,
+    backoff_shape: Annotated[Shape | None, typer.Option(help="How waits grow.")] = None,
+    backoff_jitter: Annotated[Jitter | None, typer.Option(help="Draw waits at random, or not.")] = None,
+) -> Given:
+    """The retry policy's fields that were given."""
+    return _given(
+        max_attempts=max_attempts,
+        base=backoff_base,
+        cap=backoff_cap,
+        shape=None if backoff_shape is None else str(backoff_shape),
+        jitter=None if backoff_jitter is None else str(backoff_jitter),
+    )
+
+
+def retention_given(
+    retention_age: Annotated[
+        float | None,
+        typer.Option(parser=duration_or_none, metavar="DURATION", help="Drop what is older: 7d, or none."),
+    ] = None,
+    retention_bytes: Annotated[
+        int | None,
+        typer.Option(parser=size_or_none, metavar="SIZE", help="Drop the oldest beyond: 1GB, or none."),
+    ] = None,
+    retention_settled: Annotated[
+        bool | None,
+        typer.Option("--retention-settled/--no-retention-settled", help="Drop what every group has settled."),
+    ] = None,
+    drop_unsettled: Annotated[
+        bool | None,
+        typer.Option(
+            "--drop-unsettled/--no-drop-unsettled", help="Drop by age and size even what a group still needs."
+        ),
+    ] = None,
+) -> Given:
+    """The retention's fields that were given."""
+    return _given(age=retention_age, bytes=retention_bytes, settled=retention_settled, drop_unsettled=drop_unsettled)
+
+
+def _topic_given(
+    retry: Given,
+    retention: Given,
+    lease: Lease = None,
+    ttl: Annotated[
+        float | None,
+        typer.Option(
+            parser=duration_or_none,
+            metavar="DURATION",
+            help="How long messages that set none live: 1h, or none.",
+        ),
+    ] = None,
+    payload_bytes_max: Annotated[
+        int | None, typer.Option(parser=size, metavar="SIZE", help="The largest payload: 1MiB.")
+    ] = None,
+    dead_letters: DeadLetters = None,
+    archive: Annotated[
+        bool | None, typer.Option("--archive/--no-archive", help="Truncate nothing before it is archived.")
+    ] = None,
+) -> Given:
+    given = _given(
+        lease=lease, ttl=ttl, payload_bytes_max=payload_bytes_max, dead_letters=dead_letters, archive=archive
+    )
+    return {**given, "retry": retry, "retention": retention}
+
+
+def _group_given(retry: Given, lease: Lease = None, dead_letters: DeadLetters = None) -> Given:
+    return {**_given(lease=lease, dead_letters=dead_letters), "retry": retry}
+
+
+topic_given = with_parts(_topic_given, retry=retry_given, retention=retention_given)
+group_given = with_parts(_group_given, retry=retry_given)
+
+
+def merged(given: Given, *, retry: RetryPolicy, retention: Retention | None = None) -> Mapping[str, Any]:
+    """The settings to call with: fields that were not given stay as they are in `retry` and `retention`."""
+    wanted = {name: value for name, value in given.items() if name not in ("retry", "retention")}
+    if given["retry"]:
+        wanted["retry"] = replace(retry, **given["retry"])
+    if retention is not None and given["retention"]:
+        wanted["retention"] = replace(retention, **given["retention"])
+    return wanted
+
+
+def must_change(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The changes of an update, which has to have some."""
+    if not wanted:
+        raise typer.BadParameter(
+            "Nothing to change is given. Name a setting, such as --lease 60s.", param_hint="update"
+        )
+    return wanted

@@ -1,0 +1,201 @@
+"""duly topics: create, list, show, update, delete, pause, resume, purge."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..backoff import RetryPolicy
+from ..topic import TopicDescription, TopicSettings
+from .command import command, group
+from .documents import topic_document
+from .options import ExistOk, NewTopic, Topic
+from .session import Session
+from .settings import Given, merged, must_change, topic_given
+from .text import age, human_size, human_span, plural
+
+if TYPE_CHECKING:
+    from .show import Cell, Show
+
+app = group("Topics: where messages go.")
+
+
+class Kind(StrEnum):
+    """What a topic can be."""
+
+    log = "log"
+    queue = "queue"
+
+
+@command(
+    app,
+    "create",
+    examples=[
+        "duly topics create orders --kind log",
+        "duly topics create audit --kind log --partitions 4 --lease 1m --retention-bytes 1GB",
+    ],
+    given=topic_given,
+)
+def create(
+    topic: NewTopic,
+    kind: Annotated[Kind, typer.Option(help="A log keeps order for many groups; a queue delivers when due.")],
+    session: Session,
+    given: Given,
+    partitions: Annotated[int, typer.Option(help="Into how many parts its order is split.")] = 1,
+    exist_ok: ExistOk = False,
+) -> None:
+    """Make a topic, and the store's file if it is not there."""
+    wanted = merged(given, retry=RetryPolicy(), retention=TopicSettings(str(kind)).kept)
+    with session.client(create=True) as client:
+        made = client.create_topic(topic, kind=str(kind), exist_ok=exist_ok, partitions=partitions, **wanted)
+    session.show.outcome(f"Topic {topic!r} is there: a {made.kind} in {session.store}.", topic_document(made))
+
+
+@command(app, "list", examples=["duly topics list", "duly topics list --json"])
+def list_topics(session: Session) -> None:
+    """List the topics and what they hold."""
+    columns = ("topic", "kind", "partitions", "messages", "bytes", "groups", "state")
+    with session.client() as client:
+        found = [client.describe_topic(name) for name in client.list_topics()]
+    rows = [(topic_document(topic), _cells(topic)) for topic in found]
+    session.show.rows(columns, rows, empty="No topics yet. Make one with: duly topics create NAME --kind log")
+
+
+def _cells(topic: TopicDescription) -> tuple[Cell, ...]:
+    return (
+        topic.name,
+        topic.kind,
+        len(topic.partitions),
+        topic.messages,
+        human_size(topic.bytes),
+        len(topic.groups),
+        _state(topic),
+    )
+
+
+@command(app, "show", examples=["duly topics show orders"])
+def show_topic(topic: Topic, session: Session) -> None:
+    """Show a topic's settings and partitions."""
+    with session.client() as client:
+        found = client.describe_topic(topic)
+    _show_topic(session.show, found)
+
+
+def _show_topic(show: Show, topic: TopicDescription) -> None:
+    show.facts(_facts(topic), topic_document(topic))
+    columns = ("partition", "first offset", "next offset", "messages", "bytes", "blocks")
+    parts = topic.partitions
+    cells = [
+        (
+            str(part.partition),
+            part.first_offset,
+            part.next_offset,
+            part.messages,
+            human_size(part.bytes),
+            part.blocks,
+        )
+        for part in parts
+    ]
+    show.part("Partitions", columns, cells)
+
+
+def _facts(topic: TopicDescription) -> dict[str, Cell]:
+    settings = topic.settings
+    return {
+        "topic": topic.name,
+        "kind": topic.kind,
+        "state": _state(topic),
+        "messages": topic.messages,
+        "bytes": human_size(topic.bytes),
+        "groups": ", ".join(topic.groups) or "none",
+        "lease": human_span(settings.lease_ms / 1000),
+        "retry": retry_text(settings.retry),
+        "dead letters": "kept" if settings.dead_letters else "dropped",
+        "ttl": human_span(None if settings.ttl_ms is None else settings.ttl_ms / 1000),
+        "retention": _retention_text(settings),
+        "archive": "on" if settings.archive else "off",
+        "largest payload": human_size(settings.payload_bytes_max),
+        "created": f"{age(topic.created_at_ms)} ago",
+        "version": topic.version,
+    }
+
+
+def retry_text(retry: RetryPolicy) -> str:
+    """A retry policy in a sentence."""
+    waits = f"{retry.shape} from {_wait(retry.base)} to {_wait(retry.cap)}"
+    return f"{plural(retry.max_attempts, 'attempt')}, {waits}"
+
+
+def _wait(seconds: Any) -> str:
+    return human_span(float(seconds))
+
+
+def _retention_text(settings: TopicSettings) -> str:
+    kept = settings.kept
+    bounds = [
+        None if kept.age_ms is None else human_span(kept.age_ms / 1000),
+        None if kept.bytes is None else human_size(kept.bytes),
+        "until settled" if kept.settled else None,
+        "drops unsettled" if kept.drop_unsettled else None,
+    ]
+    return ", ".join(bound for bound in bounds if bound) or "for ever"
+
+
+def _state(topic: TopicDescription) -> str:
+    return "paused" if topic.paused else "open"
+
+
+@command(
+    app,
+    "update",
+    examples=[
+        "duly topics update orders --lease 2m --max-attempts 5",
+        "duly topics update orders --retention-age none",
+    ],
+    given=topic_given,
+)
+def update(topic: Topic, session: Session, given: Given) -> None:
+    """Change settings. What is not named stays; the kind and the partitions cannot change."""
+    with session.client() as client:
+        before = client.describe_topic(topic)
+        wanted = must_change(merged(given, retry=before.settings.retry, retention=before.settings.kept))
+        after = client.update_topic(topic, version=before.version, **wanted)
+    _show_topic(session.show, after)
+
+
+@command(app, "delete", examples=["duly topics delete orders --force"])
+def delete(
+    topic: Topic,
+    session: Session,
+    force: Annotated[bool, typer.Option("--force", help="Also when it has messages.")] = False,
+) -> None:
+    """Remove a topic with its groups."""
+    with session.client() as client:
+        client.delete_topic(topic, force=force)
+    session.show.outcome(f"Topic {topic!r} is deleted.", {"topic": topic, "deleted": True})
+
+
+@command(app, "pause", examples=["duly topics pause orders"])
+def pause(topic: Topic, session: Session) -> None:
+    """Stop deliveries. Publishing and settling go on."""
+    with session.client() as client:
+        client.pause(topic)
+    session.show.outcome(f"Topic {topic!r} is paused.", {"topic": topic, "paused": True})
+
+
+@command(app, "resume", examples=["duly topics resume orders"])
+def resume(topic: Topic, session: Session) -> None:
+    """Start deliveries again."""
+    with session.client() as client:
+        client.resume(topic)
+    session.show.outcome(f"Topic {topic!r} delivers again.", {"topic": topic, "paused": False})
+
+
+@command(app, "purge", examples=["duly topics purge orders"])
+def purge(topic: Topic, session: Session) -> None:
+    """Drop all messages of a topic, for every group."""
+    with session.client() as client:
+        count = client.purge(topic)
+    session.show.outcome(f"Dropped {plural(count)} of topic {topic!r}.", {"topic": topic, "purged": count})

@@ -1,0 +1,108 @@
+"""Moves what the write-ahead log holds into the file, beside the writer and not in its way.
+
+SQLite would do it inside a commit, which costs as much again as the commits themselves. Here a
+thread with a connection of its own copies every few megabytes while the writer goes on. But a log that
+is written without pause never starts over, because there is always a frame not yet copied: so when it has
+grown long, the writer stops for the little that is left, and the next commit begins at the front.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import apsw
+
+# Pages of 4 KiB: copy every 4 MiB in the background; start over at 64 MiB.
+_COPY_PAGES = 1024
+_RESTART_PAGES = 16 * 1024
+_TRUNCATE_WAIT_MS = 200
+
+
+class Checkpointer:
+    """Copies in the background, and on the writer's thread when it must."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection], inside: AbstractContextManager[None]) -> None:
+        self._connect = connect
+        self._inside = inside
+        self._copying = threading.Lock()
+        self._wanted = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._pages = 0
+        self._copied_at = 0
+
+    def watch(self, connection: apsw.Connection) -> None:
+        """Takes the place of SQLite's own checkpoints on the writer's connection."""
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.set_wal_hook(self._hook)
+
+    def _hook(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        if pages < self._pages:
+            self._copied_at = 0
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def after_commit(self, connection: apsw.Connection, *, freed: bool) -> None:
+        """Called by the writer between transactions, when nobody waits for it yet."""
+        if freed:
+            self._truncate(connection)
+        elif self._pages - self._copied_at >= _COPY_PAGES:
+            self._copied_at = self._pages
+            if self._pages >= _RESTART_PAGES:
+                with self._copying:
+                    _copy(connection)
+            else:
+                self._copy_soon()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closing = True
+        self._wanted.release()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _copy_soon(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="duly-checkpoint", daemon=True)
+            self._thread.start()
+        self._wanted.release()
+
+    def _loop(self) -> None:
+        while True:
+            self._wanted.acquire()
+            if self._closing:
+                return
+            # Opened anew each time: nothing of it may be open when the process forks.
+            with self._inside, self._copying:
+                try:
+                    connection = self._connect()
+                    try:
+                        _copy(connection)
+                    finally:
+                        connection.close()
+                except apsw.Error:
+                    # The disk is full, or gone: commits will say so themselves.
+                    continue
+
+    def _truncate(self, connection: apsw.Connection) -> None:
+        """Copies everything and cuts both files, so that freed space is the device's again."""
+        with self._copying:
+            connection.set_busy_timeout(_TRUNCATE_WAIT_MS)
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.BusyError, apsw.LockedError):
+                # A reader still needs the log: what it kept is cut off with the next slice.
+                pass
+            finally:
+                connection.set_busy_timeout(10_000)
+        self._copied_at = self._pages = 0
+
+
+def _copy(connection: apsw.Connection) -> None:
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    except (apsw.BusyError, apsw.LockedError):
+        # Another process is copying: as good.
+        return

@@ -1,0 +1,179 @@
+"""The examination of a store: integrity, checksums, references, clock, disk, settings.
+
+It only reads, on a connection of its own, while everyone else goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+
+from ...engine.block import Place, decode
+from ...errors import CorruptBlock, IncompatibleStore
+from ...health import Finding
+from .queries import queries
+
+_FREE_WARN, _FREE_ALERT = 0.10, 0.02
+_WAL_BYTES_WARN = 512 * 1024 * 1024
+_CLOCK_BEHIND_MS_WARN = 1000
+
+
+def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Finding]:
+    """Looks at everything, the quick things first."""
+    yield from _settings(connection)
+    yield from _clock(connection, now_ms)
+    if path != ":memory:":
+        yield from _disk(path)
+    yield from _integrity(connection)
+    yield from _blocks(connection)
+    yield from _references(connection)
+
+
+def _value(connection: apsw.Connection, statement: str) -> Any:
+    """The one value that a statement answers."""
+    ((value,),) = connection.execute(statement)
+    return value
+
+
+def _settings(connection: apsw.Connection) -> Iterator[Finding]:
+    mode = _value(connection, "PRAGMA journal_mode")
+    if mode in ("wal", "memory"):
+        yield Finding("ok", f"SQLite {apsw.sqlite_lib_version()}, journal mode {mode}, synced at every commit")
+    else:
+        yield Finding(
+            "alert",
+            f"The journal mode is {mode}.",
+            "Another program changed it; acknowledged writes may be lost at power loss.",
+            "Close every program on the file and run: PRAGMA journal_mode = WAL",
+        )
+    if _value(connection, "PRAGMA auto_vacuum") != 2:
+        yield Finding(
+            "warn",
+            "Space does not return to the device.",
+            "The file was rebuilt without incremental vacuum.",
+            "Close every program on the file and run: PRAGMA auto_vacuum = INCREMENTAL; VACUUM",
+        )
+
+
+def _clock(connection: apsw.Connection, now_ms: int) -> Iterator[Finding]:
+    claimed = _value(connection, "SELECT coalesce(max(claimed_at_ms), 0) FROM duly_lease")
+    seen = _value(connection, "SELECT coalesce(max(seen_at_ms), 0) FROM duly_consumer")
+    behind = max(claimed, seen) - now_ms
+    if behind > _CLOCK_BEHIND_MS_WARN:
+        yield Finding(
+            "warn",
+            f"The clock is {behind / 1000:.1f} s behind the newest claim in the store.",
+            "It was set back, or another machine wrote here: leases and retries wait that much longer.",
+            "Check the host's time synchronisation.",
+        )
+    else:
+        yield Finding("ok", "The clock is not behind the store")
+
+
+def _disk(path: str) -> Iterator[Finding]:
+    disk = os.statvfs(os.path.dirname(path))
+    share = disk.f_bavail / max(1, disk.f_blocks)
+    free = f"{disk.f_bavail * disk.f_frsize / 1e9:.1f} GB free ({share:.0%})"
+    if share < _FREE_WARN:
+        level = "alert" if share < _FREE_ALERT else "warn"
+        yield Finding(
+            level,
+            f"The device is nearly full: {free}.",
+            "Publishing stops when it is full.",
+            "Free space, or shorten retention.",
+        )
+    else:
+        yield Finding("ok", f"Disk: {free}")
+    wal = os.path.getsize(path + "-wal") if os.path.exists(path + "-wal") else 0
+    if wal > _WAL_BYTES_WARN:
+        yield Finding(
+            "warn",
+            f"The write-ahead log has {wal / 1e6:.0f} MB.",
+            "A reader has kept an old snapshot open, so it cannot be folded in.",
+            "Find the process that reads the file for so long and end its transaction.",
+        )
+    mode = os.stat(path).st_mode & 0o077
+    if mode:
+        yield Finding(
+            "warn",
+            "Other users can reach the file.",
+            "It holds your messages in the clear.",
+            f"Run: chmod 600 {path}",
+        )
+
+
+def _integrity(connection: apsw.Connection) -> Iterator[Finding]:
+    try:
+        faults = [row[0] for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+    except apsw.Error as error:
+        faults = [str(error)]
+    for fault in faults:
+        yield Finding(
+            "alert",
+            f"SQLite's integrity check: {fault}",
+            "The file is damaged below Duly.",
+            "Restore the newest backup.",
+        )
+    if not faults:
+        yield Finding("ok", "SQLite's integrity check finds nothing")
+
+
+def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
+    """Every block's checksum and place, and that no offset is missing."""
+    sql = queries()
+    good = bad = 0
+    following: dict[tuple[int, int], int] = {}
+    first_offsets = dict(connection.execute("SELECT id, first_offset FROM duly_part"))
+    for query, data_query, third in (
+        ("block_places", "block_data", "base"),
+        ("kept_places", "kept", "offset"),
+    ):
+        for tenant, partition, at in connection.execute(sql[query]):
+            values = {"tenant": tenant, "partition": partition, third: at}
+            try:
+                ((data,),) = connection.execute(sql[data_query], values)
+                block = decode(Place(tenant, partition, at), data)
+            except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
+                bad += 1
+                yield _bad_block(str(error))
+                following.pop((tenant, partition), None)
+                continue
+            good += 1
+            if query == "block_places":
+                expected = following.get((tenant, partition), first_offsets.get(partition, at))
+                if at > expected:
+                    yield _bad_block(f"Offsets {expected} to {at - 1} of partition {partition} are missing.")
+                following[tenant, partition] = block.end
+    if not bad:
+        yield Finding("ok", f"{good} blocks, every checksum right")
+
+
+def _bad_block(what: str) -> Finding:
+    return Finding(
+        "alert",
+        what,
+        "Its messages are refused, and a group that gets there stops.",
+        "Restore the newest backup, or give the messages up: duly groups seek TOPIC GROUP --offset N",
+    )
+
+
+def _references(connection: apsw.Connection) -> Iterator[Finding]:
+    """Dead letters and retries whose message is neither in the log nor kept."""
+    for table, offset in (("duly_dead", '"offset"'), ("duly_lease", "base")):
+        missing = _value(
+            connection,
+            f"""SELECT count(*) FROM {table} AS r JOIN duly_part AS p ON p.id = r.partition
+                 WHERE r.{offset} < p.first_offset
+                   AND NOT EXISTS (SELECT 1 FROM duly_kept AS k WHERE k.tenant = r.tenant
+                                    AND k.partition = r.partition AND k."offset" = r.{offset})""",
+        )
+        if missing:
+            yield Finding(
+                "alert",
+                f"{missing} rows of {table} refer to messages that are gone.",
+                "Their payloads cannot be delivered.",
+                "Restore the newest backup; please report this.",
+            )

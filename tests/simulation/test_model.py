@@ -1,0 +1,533 @@
+"""The public API against a model of it, on a manual clock: Hypothesis looks for a sequence that breaks a promise.
+
+Two clients have the same file open and take turns, so that each finds what the other has changed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import duly
+from tests.conftest import scaled
+
+from . import rules
+from .model import Group, Held, HeldBatch, Lease, Place, Topic
+
+EXACT = duly.RetryPolicy(max_attempts=3, base=2, cap=6, jitter="none")
+JITTERED = duly.RetryPolicy(max_attempts=2, base=4, shape="linear")
+GROUPS = {
+    ("one", "exact"): (10_000, EXACT, True),
+    ("one", "loose"): (5_000, JITTERED, False),
+    ("three", "exact"): (10_000, EXACT, True),
+    ("three", "loose"): (5_000, JITTERED, True),
+}
+PARTITIONS = {"one": 1, "three": 3}
+TTL_MS = {"one": None, "three": 90_000}
+CONSUMERS = ("ann", "bob")
+VERDICTS = ("ack", "nack", "release", "extend", "bury")
+
+T = TypeVar("T")
+
+which = st.sampled_from(sorted(GROUPS))
+topic_names = st.sampled_from(sorted(PARTITIONS))
+consumers = st.sampled_from(CONSUMERS)
+
+
+def _group(name: str, start: dict[int, int], of: tuple[int, duly.RetryPolicy, bool]) -> Group:
+    lease_ms, retry, dead_letters = of
+    return Group(name, lease_ms, retry, dead_letters, start)
+
+
+@st.composite
+def messages(draw: st.DrawFn, partitions: int) -> list[duly.Message]:
+    """A small batch of mixed messages, or one big enough to be stored as Arrow."""
+    made = draw(st.lists(st.builds(_message, *_message_parts(partitions)), min_size=1, max_size=5))
+    return made * 20 if draw(st.integers(0, 9)) == 0 else made
+
+
+def _message_parts(partitions: int) -> tuple[st.SearchStrategy[object], ...]:
+    return (
+        st.binary(max_size=12),
+        st.none() | st.sampled_from(["a", "id-2", "ü"]),
+        st.none() | st.sampled_from(["k1", "k2", "k3"]),
+        st.none() | st.dictionaries(st.sampled_from(["h", "trace"]), st.text("xyz", max_size=3), max_size=2),
+        st.none() | st.none() | st.sampled_from([1, 3.5, 40]),
+        st.none() | st.none() | st.integers(0, partitions - 1),
+    )
+
+
+def _message(
+    payload: bytes, own_id: str | None, key: str | None, headers: dict[str, str] | None, ttl: float, partition: int
+) -> duly.Message:
+    return duly.Message(payload, own_id, key, headers, ttl, None, partition)
+
+
+def _pick(data: st.DataObject, among: list[T]) -> T:
+    """One of them, drawn by index: the index is short to print."""
+    return among[data.draw(st.integers(0, len(among) - 1))]
+
+
+class DulyModel(RuleBasedStateMachine):
+    """Every public verb as a rule; what is promised as invariants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(prefix="duly-model-")
+        self.clock = duly.ManualClock()
+        self.clients = [self._connect(), self._connect()]
+        self.topics: dict[str, Topic] = {}
+        self.batches: list[HeldBatch] = []
+
+    def _connect(self) -> duly.Client:
+        return duly.connect(str(Path(self.folder.name) / "app.duly"), clock=self.clock, consumer="ann")
+
+    @property
+    def q(self) -> duly.Client:
+        return self.clients[0]
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms()
+
+    @initialize()
+    def begin(self) -> None:
+        for name, partitions in PARTITIONS.items():
+            ttl_ms = TTL_MS[name]
+            self.q.create_topic(
+                name, kind="log", partitions=partitions, retention=duly.Retention(), ttl=ttl_ms and ttl_ms / 1000
+            )
+            self.topics[name] = Topic.new(name, partitions, ttl_ms)
+        for name in GROUPS:
+            self._create_group(name, "earliest", dict.fromkeys(range(PARTITIONS[name[0]]), 0))
+
+    def _create_group(self, name: tuple[str, str], start: object, cursors: dict[int, int]) -> None:
+        lease_ms, retry, dead_letters = GROUPS[name]
+        self.q.create_group(
+            *name, start=start, lease=lease_ms / 1000, retry=retry, dead_letters=dead_letters  # type: ignore[arg-type]
+        )
+        self.topics[name[0]].new_group(_group(name[1], cursors, GROUPS[name]))
+
+    def _of(self, name: tuple[str, str]) -> tuple[Topic, Group] | None:
+        topic = self.topics[name[0]]
+        return (topic, topic.groups[name[1]]) if name[1] in topic.groups else None
+
+    # Publish and read
+
+    @rule(name=topic_names, data=st.data())
+    def publish(self, name: str, data: st.DataObject) -> None:
+        batch = data.draw(messages(PARTITIONS[name]))
+        self.topics[name].stored(batch, self.q.publish(name, batch), self.now)
+
+    @rule(name=topic_names, payloads=st.lists(st.binary(max_size=5), min_size=1, max_size=4))
+    def publish_bytes(self, name: str, payloads: list[bytes]) -> None:
+        self.topics[name].stored([duly.Message(p) for p in payloads], self.q.publish(name, payloads), self.now)
+
+    @rule(name=topic_names, own=st.sampled_from(["p1", "p2"]), payload=st.binary(max_size=3))
+    def publish_with_id(self, name: str, own: str, payload: bytes) -> None:
+        topic = self.topics[name]
+        batch = [duly.Message(payload), duly.Message(b"second", key="k1")]
+        receipt = self.q.publish(name, batch, publish_id=own)
+        at, places = topic.publish_ids.get(own, (-(10**15), []))
+        if self.now < at + duly.LIMITS.publish_id_ms:
+            assert receipt.duplicate
+        if receipt.duplicate:
+            assert receipt.positions == places
+        else:
+            topic.stored(batch, receipt, self.now)
+            topic.publish_ids[own] = (self.now, receipt.positions)
+
+    @rule(name=topic_names, data=st.data())
+    def publish_repeated(self, name: str, data: st.DataObject) -> None:
+        """An id that Duly made, as PublishUnknown gives it, stores once."""
+        batch = data.draw(messages(PARTITIONS[name]))
+        first = self.q.publish(name, batch)
+        self.topics[name].stored(batch, first, self.now)
+        again = self.clients[1].publish(name, batch, publish_id=first.publish_id)
+        assert again.duplicate
+        assert (again.positions, again.ids) == (first.positions, first.ids)
+
+    @rule(name=topic_names, data=st.data())
+    def read(self, name: str, data: st.DataObject) -> None:
+        topic = self.topics[name]
+        partition = data.draw(st.integers(0, PARTITIONS[name] - 1))
+        log, first = topic.logs[partition], topic.firsts[partition]
+        offset = data.draw(st.integers(0, len(log)))
+        most = data.draw(st.integers(1, 8))
+        if offset < first:
+            with pytest.raises(duly.OffsetTruncated) as caught:
+                self.q.read(name, partition=partition, offset=offset)
+            assert caught.value.first_offset == first
+            return
+        found = self.q.read(name, partition=partition, offset=offset, max_messages=most)
+        assert [(m.offset, m.id, m.payload, m.key, dict(m.headers), m.expires_at_ms) for m in found] == [
+            (s.place[1], s.id, s.payload, s.key, s.headers, s.expires_at) for s in log[offset : offset + most]
+        ]
+
+    @rule(name=topic_names, back_ms=st.integers(-1000, 60_000))
+    def offset_at(self, name: str, back_ms: int) -> None:
+        topic = self.topics[name]
+        found = self.q.offset_at(name, _moment(self.now - back_ms))
+        assert found == {p: topic.offset_at(p, self.now - back_ms) for p in range(PARTITIONS[name])}
+
+    # Claim and settle
+
+    @rule(name=which, most=st.integers(1, 8), most_bytes=st.none() | st.integers(1, 30), consumer=consumers)
+    def claim(self, name: tuple[str, str], most: int, most_bytes: int | None, consumer: str) -> None:
+        self._claim(name, most, most_bytes, None, consumer)
+
+    @rule(name=which, lease=st.sampled_from([0.1, 3, 100]), consumer=consumers)
+    def claim_many(self, name: tuple[str, str], lease: float, consumer: str) -> None:
+        self._claim(name, 1000, None, lease, consumer)
+
+    def _claim(self, name: tuple[str, str], most: int, most_bytes: int | None, lease: float | None, who: str) -> int:
+        known = self._of(name)
+        if known is None:
+            with pytest.raises(duly.GroupNotFound):
+                self.q.claim(name[0], group=name[1])
+            return 0
+        topic, group = known
+        batch = self.q.claim(
+            name[0], group=name[1], max_messages=most, max_bytes=most_bytes, lease=lease, consumer=who
+        )
+        lease_ms = group.lease_ms if lease is None else round(lease * 1000)
+        bytes_max = 2**40 if most_bytes is None else most_bytes
+        rules.buried_by_claim(group, self._dead(name), self.now)
+        held = rules.claimed(
+            topic, group, batch, now=self.now, lease_ms=lease_ms, consumer=who, most=most, most_bytes=bytes_max
+        )
+        cursors = dict(self.q.describe_group(*name).cursors)
+        rules.cursors_moved(topic, group, cursors, held, self.now)
+        if held.held:
+            self.batches.append(held)
+        return len(held.held)
+
+    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS), delay=st.none() | st.sampled_from([0.5, 4]))
+    def settle_some(self, data: st.DataObject, verdict: str, delay: float | None) -> None:
+        """Some deliveries of any batch, old or new, some of them twice."""
+        if self.batches:
+            batch = _pick(data, self.batches[-8:])
+            chosen = [_pick(data, batch.held) for _ in range(data.draw(st.integers(1, 6)))]
+            self._settle(batch, verdict, chosen, [held.delivery for held in chosen], delay)
+
+    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS), delay=st.none() | st.sampled_from([0.5, 4]))
+    def settle_batch(self, data: st.DataObject, verdict: str, delay: float | None) -> None:
+        """All that is left of a batch."""
+        if self.batches:
+            batch = _pick(data, self.batches[-4:])
+            left = [held for held in batch.held if not held.settled]
+            self._settle(batch, verdict, left, batch.batch, delay)
+
+    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS))
+    def settle_one(self, data: st.DataObject, verdict: str) -> None:
+        """One delivery, by its own method, which raises LeaseLost."""
+        if not self.batches:
+            return
+        batch = _pick(data, self.batches[-8:])
+        held = _pick(data, batch.held)
+        if batch.batch.client not in self.clients or self._gone(batch):
+            return
+        try:
+            getattr(held.delivery, verdict)()
+            answer = duly.Settled(1)
+        except duly.LeaseLost:
+            answer = duly.Settled(0, (held.delivery,))
+        done = rules.answered(batch, [held], answer)
+        rules.apply(batch, verdict, done, now=self.now, delay_ms=None)
+
+    def _gone(self, batch: HeldBatch) -> bool:
+        return batch.group.name not in batch.topic.groups
+
+    def _settle(
+        self,
+        batch: HeldBatch,
+        verdict: str,
+        chosen: list[Held],
+        given: duly.Batch | list[duly.Delivery],
+        delay: float | None,
+    ) -> None:
+        call: dict[str, Callable[[], duly.Settled]] = {
+            "ack": lambda: self.q.ack(given),
+            "nack": lambda: self.q.nack(given, delay=delay, reason="no"),
+            "release": lambda: self.q.release(given),
+            "extend": lambda: self.q.extend(given, delay),
+            "bury": lambda: self.q.bury(given, reason="no"),
+        }
+        if self._gone(batch):
+            if isinstance(given, list):
+                with pytest.raises(duly.GroupNotFound):
+                    call[verdict]()
+            return
+        done = rules.answered(batch, chosen, call[verdict]())
+        rules.apply(batch, verdict, done, now=self.now, delay_ms=None if delay is None else round(delay * 1000))
+
+    @rule(consumer=consumers)
+    def release_consumer(self, consumer: str) -> None:
+        places = [
+            (group, place, pending.attempts)
+            for topic in self.topics.values()
+            for group in topic.groups.values()
+            for place, pending in group.pending.items()
+            if pending.lease is not None and pending.lease.consumer == consumer
+        ]
+        doubtful = any((lease := group.pending[place].lease) and lease.doubtful for group, place, _ in places)
+        if not doubtful:
+            assert self.q.release(consumer=consumer).done == len(places)
+            for group, place, attempts in places:
+                group.wait(place, attempts - 1, self.now, self.now)
+
+    @rule(consumer=consumers)
+    def held(self, consumer: str) -> None:
+        """A restarted consumer gets its unexpired leases back; its former self is fenced off."""
+        found = {(batch.topic, batch.group): batch for batch in self.q.held(consumer=consumer)}
+        for topic in self.topics.values():
+            for group in topic.groups.values():
+                batch = found.pop((topic.name, group.name), None)
+                self._regain(topic, group, batch, consumer)
+        assert not found
+
+    def _regain(self, topic: Topic, group: Group, batch: duly.Batch | None, consumer: str) -> None:
+        mine: dict[Place, Lease] = {
+            place: pending.lease
+            for place, pending in group.pending.items()
+            if pending.lease is not None and pending.lease.consumer == consumer and pending.lease.due_at > self.now
+        }
+        got = {(d.partition, d.offset): d for d in batch or ()}
+        assert got.keys() == mine.keys()
+        if batch is None:
+            return
+        fresh: dict[Lease, Lease] = {}
+        handed: list[Held] = []
+        for place, delivery in got.items():
+            before = mine[place]
+            assert delivery.attempt == group.pending[place].attempts
+            due_at = self.now + group.lease_ms
+            lease = fresh.setdefault(before, Lease(due_at, consumer, before.attempt, before.alone))
+            lease.places.add(place)
+            group.pending[place].lease = lease
+            handed.append(Held(delivery, place, lease))
+        self.batches.append(HeldBatch(batch, topic, group, handed, group.lease_ms))
+
+    # Dead letters
+
+    def _dead(self, name: tuple[str, str]) -> dict[Place, int]:
+        return {
+            (letter.message.partition, letter.message.offset): letter.attempts
+            for letter in self.q.dead(name[0], group=name[1])
+        }
+
+    @rule(name=which, limit=st.none() | st.integers(1, 3), rate=st.none() | st.just(0.5), some=st.booleans())
+    def redrive(self, name: tuple[str, str], limit: int | None, rate: float | None, some: bool) -> None:
+        known = self._of(name)
+        if known is None:
+            return
+        topic, group = known
+        letters = list(self.q.dead(name[0], group=name[1]))
+        ids = [letter.id for letter in letters[::2]] if some else None
+        sent = self.q.redrive(name[0], group=name[1], ids=ids, rate=rate, limit=limit)
+        left = self._dead(name)
+        gone = [place for place in sorted(group.dead) if place not in left]
+        assert sent <= (len(gone) if limit is None else min(limit, len(gone)))
+        wanted = [place for place in sorted(group.dead) if ids is None or topic.sent(place).id in ids]
+        assert gone == (wanted if limit is None else wanted[:limit])
+        step = 0
+        for place in gone:
+            del group.dead[place]
+            # One that a seek has put ahead of the cursor again, or that is held again, has its place already.
+            if place not in group.pending and place[1] < group.cursors[place[0]]:
+                most = 0 if rate is None else int(step * 1000 / rate)
+                group.wait(place, 0, self.now + (most if sent == len(gone) else 0), self.now + most)
+            step += 1
+
+    @rule(name=which)
+    def purge_dead(self, name: tuple[str, str]) -> None:
+        if known := self._of(name):
+            _, group = known
+            assert self.q.purge(name[0], group=name[1], dead=True) == len(group.dead)
+            for place in group.dead:
+                if place not in group.pending and place[1] < group.cursors[place[0]]:
+                    group.fate.setdefault(place, "purged")
+            group.dead.clear()
+
+    # Groups and topics
+
+    @rule(name=which, data=st.data())
+    def seek(self, name: tuple[str, str], data: st.DataObject) -> None:
+        known = self._of(name)
+        if known is None:
+            return
+        topic, group = known
+        choice = data.draw(st.sampled_from(["earliest", "latest", "offset", "at"]))
+        if choice == "offset":
+            partition = data.draw(st.integers(0, PARTITIONS[name[0]] - 1))
+            offset = data.draw(st.integers(topic.firsts[partition], len(topic.logs[partition])))
+            offsets = self.q.seek(*name, offset={partition: offset})
+            assert offsets == {partition: offset}
+        elif choice == "at":
+            moment = self.now - data.draw(st.integers(0, 30_000))
+            offsets = self.q.seek(*name, at=_moment(moment))
+            assert offsets == {p: topic.offset_at(p, moment) for p in range(PARTITIONS[name[0]])}
+        else:
+            offsets = self.q.seek(*name, to=choice)
+            bounds = topic.firsts if choice == "earliest" else topic.ends()
+            assert offsets == dict(enumerate(bounds))
+        topic.moved(group, offsets)
+        self._dead_after_seek(name, group)
+
+    def _dead_after_seek(self, name: tuple[str, str], group: Group) -> None:
+        """Dead letters stay, or those that lie ahead again may go."""
+        left = self._dead(name)
+        for place in [place for place in group.dead if place not in left]:
+            assert place[1] >= group.cursors[place[0]], f"a seek lost the dead letter {place}"
+            del group.dead[place]
+
+    @rule(name=which, whole=st.booleans(), pause=st.booleans())
+    def pause(self, name: tuple[str, str], whole: bool, pause: bool) -> None:
+        known = self._of(name)
+        if known is None:
+            return
+        topic, group = known
+        (self.q.pause if pause else self.q.resume)(name[0], group=None if whole else name[1])
+        if whole:
+            topic.paused = pause
+        else:
+            group.paused = pause
+
+    @rule(name=which, whole=st.sampled_from([False, False, True]))
+    def purge(self, name: tuple[str, str], whole: bool) -> None:
+        known = self._of(name)
+        if known is None:
+            return
+        topic, group = known
+        if not whole:
+            low, high = topic.retrying(group, self.now)
+            sure = topic.lag(group) + group.leased(self.now)
+            assert sure + low <= self.q.purge(name[0], group=name[1]) <= sure + high
+            topic.purged(group)
+            return
+        assert self.q.purge(name[0]) == sum(topic.ends()) - sum(topic.firsts)
+        topic.firsts = topic.ends()
+        for every in topic.groups.values():
+            topic.purged(every)
+
+    @rule(name=which, data=st.data())
+    def recreate_group(self, name: tuple[str, str], data: st.DataObject) -> None:
+        topic = self.topics[name[0]]
+        if name[1] in topic.groups:
+            if data.draw(st.booleans()):
+                self.q.delete_group(*name)
+                del topic.groups[name[1]]
+            return
+        start = data.draw(st.sampled_from(["earliest", "latest"]))
+        bounds = topic.firsts if start == "earliest" else topic.ends()
+        self._create_group(name, start, dict(enumerate(bounds)))
+
+    # Time and processes
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1, 2, 4, 5, 6, 10, 11, 50, 100]))
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def a_day_passes(self) -> None:
+        self.clock.advance(86_400)
+
+    @rule()
+    def swap_clients(self) -> None:
+        self.clients.reverse()
+
+    @rule()
+    def reopen(self) -> None:
+        self.clients[0].close()
+        self.clients[0] = self._connect()
+
+    # What holds after every step
+
+    @invariant()
+    def groups_stand_where_the_model_says(self) -> None:
+        for topic in self.topics.values():
+            assert sorted(self.q.list_groups(topic.name)) == sorted(topic.groups)
+            for group in topic.groups.values():
+                self._check_group(topic, group)
+
+    def _check_group(self, topic: Topic, group: Group) -> None:
+        found = self.q.describe_group(topic.name, group.name)
+        assert dict(found.cursors) == group.cursors
+        assert dict(found.next_offsets) == dict(enumerate(topic.ends()))
+        assert dict(found.first_offsets) == dict(enumerate(topic.firsts))
+        low, high = topic.retrying(group, self.now)
+        assert (found.lag, found.leased, found.dead) == (topic.lag(group), group.leased(self.now), len(group.dead))
+        assert low <= found.retrying <= high
+        assert found.paused == group.paused
+        for consumer in found.consumers:
+            assert consumer.messages == group.leased(self.now, consumer.name)
+
+    @invariant()
+    def a_valid_delivery_knows_when_its_lease_ends(self) -> None:
+        for batch in self.batches[-3:]:
+            for held in batch.held:
+                pending = batch.group.pending.get(held.place)
+                if pending is not None and pending.lease is held.lease and held.lease.due_at > self.now:
+                    assert held.delivery.lease_expires_at == _moment(held.lease.due_at)
+
+    def teardown(self) -> None:
+        try:
+            if self.topics:
+                self._drain()
+        finally:
+            for client in self.clients:
+                client.close()
+            self.folder.cleanup()
+
+    def _drain(self) -> None:
+        """Everything is claimed and acked to the end, and every message is accounted for, once, in every group."""
+        for name in GROUPS:
+            known = self._of(name)
+            if known is None:
+                continue
+            topic, group = known
+            self.q.resume(name[0])
+            self.q.resume(name[0], group=name[1])
+            topic.paused = group.paused = False
+            self._drain_group(name, topic, group)
+
+    def _drain_group(self, name: tuple[str, str], topic: Topic, group: Group) -> None:
+        idle = 0
+        while idle < 3:
+            self.clock.advance(100_000)
+            if self._claim(name, 1000, None, None, "ann"):
+                idle = 0
+                batch = self.batches[-1]
+                done = rules.answered(batch, batch.held, self.q.ack(batch.batch))
+                rules.apply(batch, "ack", done, now=self.now, delay_ms=None)
+            else:
+                idle += 1
+        left = self.q.describe_group(*name)
+        assert (left.lag, left.leased, left.retrying) == (0, 0, 0)
+        for place in list(group.pending):
+            assert topic.gone(place, self.now) or group.buried_by_expiry(place, self.now), f"{place} was lost"
+            group.end([place], "expired")
+        assert topic.unaccounted(group) == []
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+
+
+TestDulyModel = DulyModel.TestCase
+TestDulyModel.settings = settings(
+    max_examples=scaled(60, 5000),
+    stateful_step_count=scaled(40, 80),
+    deadline=None,
+    print_blob=True,
+    derandomize=False,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,103 @@
+"""The homes that the conformance suite runs in. A new store joins by adding its Home to HOMES.
+
+A test asks for `q` and runs in every home. One that asks for `home` or `reopen` needs several
+clients on one store, or one that outlives its client: it runs where the store is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+import duly
+
+
+class Home:
+    """A place where a store lives, and the clients that a test opens there."""
+
+    shared = True
+
+    def __init__(self, folder: Path, clock: duly.ManualClock, events: list[duly.Event]) -> None:
+        self.folder = folder
+        self.clock = clock
+        self.events = events
+        self._opened: list[duly.Client] = []
+
+    @property
+    def address(self) -> str:
+        return str(self.folder / "app.duly")
+
+    def connect(self, *, consumer: str | None = None, tenant: str = "default") -> duly.Client:
+        """Another client on the same store; closed at the end of the test, if not before."""
+        name = consumer or f"w{len(self._opened) + 1}"
+        client = duly.connect(
+            self.address, clock=self.clock, on_event=self.events.append, consumer=name, tenant=tenant
+        )
+        self._opened.append(client)
+        return client
+
+    def bytes_on_device(self) -> int:
+        """What the store takes, with its side files."""
+        return sum(path.stat().st_blocks * 512 for path in self.folder.glob("app.duly*"))
+
+    def close(self) -> None:
+        for client in self._opened:
+            client.close()
+
+
+class MemoryHome(Home):
+    """A store in memory: every connect opens one of its own."""
+
+    shared = False
+
+    @property
+    def address(self) -> str:
+        return ":memory:"
+
+
+HOMES = {"sqlite": Home, "memory": MemoryHome}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "home" in metafunc.fixturenames:
+        needs_shared = not {"home", "reopen"}.isdisjoint(signature(metafunc.function).parameters)
+        names = [name for name, kind in HOMES.items() if kind.shared or not needs_shared]
+        metafunc.parametrize("home", names, indirect=True)
+
+
+@pytest.fixture
+def home(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: duly.ManualClock, events: list[duly.Event]
+) -> Iterator[Home]:
+    kind: type[Home] = HOMES[request.param]
+    opened = kind(tmp_path, clock, events)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def q(home: Home) -> duly.Client:
+    """A client called w1 on a fresh store, on a manual clock, its events gathered in `events`."""
+    return home.connect(consumer="w1")
+
+
+@pytest.fixture
+def reopen(home: Home) -> Callable[[], duly.Client]:
+    """Opens further clients on the same store."""
+    return home.connect
+
+
+@pytest.fixture
+def orders(q: duly.Client) -> str:
+    """A log of one partition with one group, `billing`; leases of 30 s, retries after 10 s sharp, 3 attempts."""
+    q.create_topic("orders", kind="log", lease=30, retry=sharp(10, max_attempts=3))
+    q.create_group("orders", "billing")
+    return "orders"
+
+
+def sharp(base: float, *, max_attempts: int = 8, shape: str = "fixed") -> duly.RetryPolicy:
+    """A retry policy without jitter, so that a manual clock can meet it exactly."""
+    return duly.RetryPolicy(max_attempts=max_attempts, base=base, shape=shape, jitter="none")
