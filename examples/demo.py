@@ -1,0 +1,161 @@
+"""What Duly does, in a minute: `make demo`. Every act checks itself; later versions add theirs."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+import duly
+
+say = Console(highlight=False, markup=True, soft_wrap=True)
+# The acts print alerts themselves.
+logging.getLogger("duly").setLevel(logging.ERROR)
+
+
+def main() -> None:
+    """Runs the acts one after another on a fresh store."""
+    with tempfile.TemporaryDirectory(prefix="duly-demo-") as folder:
+        path = str(Path(folder) / "app.duly")
+        with duly.connect(path, on_event=tell_alert) as q:
+            for number, act in enumerate((a_log, retries, poison, crash, wake_up, history, how_fast), start=1):
+                say.print(f"\n[bold cyan]{number}. {(act.__doc__ or '').strip()}[/]")
+                act(q, path)
+            say.print("\n[bold cyan]At last: the doctor looks the store over[/]")
+            findings = list(q.examine())
+            for finding in findings:
+                say.print(f"   {finding.level:5} {finding.what}")
+            assert all(finding.level != "alert" for finding in findings)
+    say.print("\n[bold green]That is Duly so far. README.md has the tour, `duly --help` the commands.[/]")
+
+
+def tell_alert(event: duly.Event) -> None:
+    if event.alert:
+        say.print(f"   [yellow]alert: {event.kind}[/] {event.topic}/{event.group} offset {event.offset} {event.facts}")
+
+
+def a_log(q: duly.Client, path: str) -> None:
+    """A log with two groups: each gets every message, once"""
+    q.create_topic("orders", kind="log", lease=2, retry=duly.RetryPolicy(max_attempts=3, base=0.2, jitter="none"))
+    for group in ("billing", "audit"):
+        q.create_group("orders", group)
+    receipt = q.publish("orders", [f"order {n}".encode() for n in range(1000)], publish_id="import-1")
+    again = q.publish("orders", [b"whatever"], publish_id="import-1")
+    say.print(
+        f"   published {receipt.count} in one atomic batch; repeated with its publish id: duplicate={again.duplicate}"
+    )
+    for group in ("billing", "audit"):
+        with q.claim("orders", group=group, max_messages=1000) as batch:
+            say.print(f"   {group} claimed {len(batch)} under one lease, acked at the end of the block")
+            assert len(batch) == 1000
+
+
+def retries(q: duly.Client, path: str) -> None:
+    """A message that fails waits alone; the others go on"""
+    q.publish("orders", [b"good 1", b"bad", b"good 2"])
+    with q.claim("orders", group="billing") as batch:
+        batch[1].nack(reason="the bank is closed")
+    started = time.monotonic()
+    retried = q.claim("orders", group="billing", wait=5)
+    say.print(
+        f"   two are done; {retried[0].payload!r} came back after {time.monotonic() - started:.2f} s, "
+        f"attempt {retried[0].attempt}"
+    )
+    retried[0].bury("the bank is gone")
+    (letter,) = q.dead("orders", group="billing")
+    say.print(f"   buried: {letter.reason!r}, history {[f'{f.what}: {f.reason}' for f in letter.history]}")
+    q.redrive("orders", group="billing")
+    q.ack(q.claim("orders", group="billing"))
+
+
+def poison(q: duly.Client, path: str) -> None:
+    """A poison message kills its consumers: only it is buried"""
+    q.create_topic("jobs", kind="log", lease=0.2, retry=duly.RetryPolicy(max_attempts=3))
+    q.create_group("jobs", "workers")
+    q.publish("jobs", [b"poison" if n == 5 else b"harmless" for n in range(8)])
+    done = deaths = 0
+    while not list(q.dead("jobs", group="workers")) or done < 7:
+        batch = q.claim("jobs", group="workers", wait=1)
+        if b"poison" in batch.payloads:
+            deaths += 1  # The consumer dies here: it never settles, and its lease runs out.
+        else:
+            done += q.ack(batch).done
+    say.print(f"   {done} harmless ones done, the poison buried after it had killed {deaths} consumers")
+    assert done == 7
+
+
+def crash(q: duly.Client, path: str) -> None:
+    """kill -9 in the middle of publishing: what was acknowledged is there"""
+    q.create_topic("crash", kind="log")
+    answers, child_end = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("spawn").Process(target=publish_for_ever, args=(path, child_end))
+    child.start()
+    acknowledged = answers.recv()
+    while answers.poll(0.3) and acknowledged < 200:
+        acknowledged = answers.recv()
+    os.kill(child.pid or 0, signal.SIGKILL)
+    child.join()
+    while answers.poll():
+        acknowledged = answers.recv()
+    stored = q.describe_topic("crash").messages
+    say.print(
+        f"   killed after {acknowledged} acknowledged batches of 10; the log has {stored} messages, no half batch"
+    )
+    assert stored % 10 == 0
+    assert stored >= acknowledged * 10
+
+
+def publish_for_ever(path: str, answers: multiprocessing.connection.Connection) -> None:
+    with duly.connect(path) as q:
+        for number in range(1, 1_000_000):
+            q.publish("crash", [b"x"] * 10)
+            answers.send(number)
+
+
+def wake_up(q: duly.Client, path: str) -> None:
+    """A waiting claim wakes when somebody publishes; nobody polls"""
+    waited: list[float] = []
+
+    def wait() -> None:
+        batch = q.claim("orders", group="audit", max_messages=2000, wait=10)
+        waited.append(time.monotonic())
+        q.ack(batch)
+
+    q.ack(q.claim("orders", group="audit", max_messages=2000))
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    q.publish("orders", b"now")
+    waiting.join()
+    say.print(f"   delivered {1000 * (waited[0] - began):.1f} ms after publish was called")
+
+
+def history(q: duly.Client, path: str) -> None:
+    """The log stays: read it by offset, send a group back"""
+    messages = q.read("orders", offset=0, max_messages=3)
+    say.print(f"   offsets 0 to 2: {', '.join(m.payload.decode() for m in messages)}")
+    q.seek("orders", "audit", offset=1000)
+    say.print(f"   audit sent back to 1000: lag is now {q.describe_group('orders', 'audit').lag}")
+
+
+def how_fast(q: duly.Client, path: str) -> None:
+    """How fast is it here? 200,000 messages, every batch fsynced"""
+    from duly.bench.lifecycle import Load, measure
+
+    figures = measure(q, Path(path).parent, Load(messages=200_000, batch=1000, threads=1, payload_bytes=100))
+    say.print(
+        f"   publish {figures['publish_per_s']:,} a second, claim and ack {figures['claim_ack_per_s']:,}; "
+        f"a bare write-and-sync loop does {figures['floor_publish_per_s']:,}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -86,13 +86,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was given up for one group, with why."""
+    """A message that was given up for one group, with why.
+
+    `corrupt` says why its payload cannot be read, if so: it is then empty, and not served as something else.
+    """
 
     message: StoredMessage
     attempts: int
     reason: str
     buried_at_ms: int
     history: tuple[Failure, ...]
+    corrupt: str = ""
 
     @property
     def id(self) -> str:

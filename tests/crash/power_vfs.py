@@ -132,7 +132,9 @@ class _DiskFile(apsw.VFSFile):
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         with self._disk.lock:
             content = bytes(data)
-            self._disk.before("write", self._name, lambda: super(_DiskFile, self).xWrite(content[: len(content) // 2], offset))
+            self._disk.before(
+                "write", self._name, lambda: super(_DiskFile, self).xWrite(content[: len(content) // 2], offset)
+            )
             super().xWrite(data, offset)
             self._disk.record(Event("write", self._name, self._inode, offset, content))
 
@@ -172,7 +174,7 @@ def full() -> apsw.FullError:
 def sync_failure() -> apsw.IOError:
     """SQLITE_IOERR_FSYNC."""
     error = apsw.IOError("fsync failed")
-    error.extendedresult = apsw.SQLITE_IOERR_FSYNC
+    error.extendedresult = apsw.SQLITE_IOERR_FSYNC  # type: ignore[attr-defined]
     return error
 
 

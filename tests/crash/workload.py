@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,6 +26,7 @@ import numpy  # noqa: F401 - every child would have to import it
 import pyarrow  # noqa: F401 - likewise
 
 import duly
+from duly.store.sqlite import checkpoint
 from duly.store.sqlite.store import SqliteStore
 from duly.store.sqlite.writer import Writer
 
@@ -32,7 +34,8 @@ from .power_vfs import Connection, Disk, DiskVFS, sync_failure
 
 ROOT = Path(__file__).parents[2]
 LEASE_S = 60
-TOPICS = ("orders", "parts", "short")
+# Checkpoints and WAL resets come every few pages and not every few thousand: their writes are points to fail at, too.
+COPY_PAGES, RESTART_PAGES = 30, 60
 
 _fork_safe_clock = duly.SystemClock()
 
@@ -217,11 +220,18 @@ def live(order: dict[str, Any]) -> None:
         apsw.Connection = Connection  # type: ignore[misc]
         disk.kill_at = order.get("kill_at")
         disk.fault = _sync_faults(order.get("fail_syncs", ()))
+    checkpoint._COPY_PAGES, checkpoint._RESTART_PAGES = COPY_PAGES, RESTART_PAGES
     _alter_writer(order.get("pragmas", ()))
     journal = Journal(order["journal"], disk)
-    if order.get("sabotage") == "doubts are not written over":
-        Writer._write_over = _write_nothing_over  # type: ignore[method-assign]
-    Life(order["path"], journal, forking=bool(order.get("forking"))).run()
+    if order.get("sabotage") == "doubts are left":
+        setattr(Writer, "_clear_doubt", _leave_the_doubt)  # noqa: B010
+    life = Life(order["path"], journal, forking=bool(order.get("forking")))
+    if order.get("aside"):
+        # Not on the main thread: there, callers may write by themselves.
+        with ThreadPoolExecutor(1) as aside:
+            aside.submit(life.run).result()
+    else:
+        life.run()
     if disk is not None:
         journal.note(calls=disk.calls)
         if order.get("record"):
@@ -229,10 +239,8 @@ def live(order: dict[str, Any]) -> None:
         vfs.unregister()
 
 
-def _write_nothing_over(writer: Writer) -> None:
-    if writer._connection is None:
-        writer._connection = writer._connect()
-    writer._in_doubt = False
+def _leave_the_doubt(_writer: Writer, error: apsw.Error) -> None:
+    raise duly.StoreError("Nothing was changed.") from error
 
 
 def _fork_and_forget() -> None:
@@ -253,7 +261,7 @@ def _alter_writer(pragmas: Sequence[str]) -> None:
             connection.execute(pragma)
         return connection
 
-    SqliteStore._connect_writer = altered  # type: ignore[method-assign]
+    setattr(SqliteStore, "_connect_writer", altered)  # noqa: B010
 
 
 def _sync_faults(failing: Sequence[int]) -> Callable[[str, str], Exception | None] | None:

@@ -529,5 +529,6 @@ TestDulyModel.settings = settings(
     deadline=None,
     print_blob=True,
     derandomize=False,
+    report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )

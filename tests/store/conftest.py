@@ -33,9 +33,7 @@ class Home:
     def connect(self, *, consumer: str | None = None, tenant: str = "default") -> duly.Client:
         """Another client on the same store; closed at the end of the test, if not before."""
         name = consumer or f"w{len(self._opened) + 1}"
-        client = duly.connect(
-            self.address, clock=self.clock, on_event=self.events.append, consumer=name, tenant=tenant
-        )
+        client = duly.connect(self.address, clock=self.clock, on_event=self.events.append, consumer=name, tenant=tenant)
         self._opened.append(client)
         return client
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from .conftest import sharp
 from .patience import eventually
 
 
-def make(q: duly.Client, retry: duly.RetryPolicy, **settings: object) -> None:
+def make(q: duly.Client, retry: duly.RetryPolicy, **settings: Any) -> None:
     q.create_topic("t", kind="log", retry=retry, **settings)
     q.create_group("t", "g")
 
@@ -112,9 +113,7 @@ def test_a_dead_letter_tells_the_message_and_its_history(q: duly.Client, clock: 
     )
 
 
-def test_a_consumer_may_bury_at_once(
-    q: duly.Client, events: list[duly.Event], clock: duly.ManualClock
-) -> None:
+def test_a_consumer_may_bury_at_once(q: duly.Client, events: list[duly.Event], clock: duly.ManualClock) -> None:
     make(q, sharp(1))
     q.publish("t", [b"a", b"b", b"c"])
     batch = q.claim("t", group="g")

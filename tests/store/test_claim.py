@@ -54,9 +54,7 @@ def test_max_bytes_never_holds_back_the_first_message(q: duly.Client, orders: st
     assert q.claim(orders, group="billing", max_bytes=10).payloads == [b"small"]
 
 
-def test_max_bytes_counts_over_retries_and_new_messages(
-    q: duly.Client, orders: str, clock: duly.ManualClock
-) -> None:
+def test_max_bytes_counts_over_retries_and_new_messages(q: duly.Client, orders: str, clock: duly.ManualClock) -> None:
     q.publish(orders, [bytes(100)] * 4)
     q.claim(orders, group="billing").nack(delay=1)
     q.publish(orders, [bytes(100)] * 4)
@@ -126,9 +124,7 @@ def test_the_lease_lasts_as_long_as_the_claim_asks(q: duly.Client, orders: str, 
     ],
     ids=str,
 )
-def test_a_bad_claim_is_refused_and_takes_nothing(
-    q: duly.Client, orders: str, options: dict[str, object]
-) -> None:
+def test_a_bad_claim_is_refused_and_takes_nothing(q: duly.Client, orders: str, options: dict[str, object]) -> None:
     q.publish(orders, b"a")
     with pytest.raises(duly.InvalidArgument):
         q.claim(orders, group="billing", **options)  # type: ignore[arg-type]

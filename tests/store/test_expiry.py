@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_halving_ends_with_every_message_alone(
         sizes.append(widest)
         clock.advance(30)
     assert sizes[0] == count
-    assert all(later <= math.ceil(earlier / 2) for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later <= math.ceil(earlier / 2) for earlier, later in pairwise(sizes))
     assert sizes[-1] == 1
 
 
@@ -126,9 +127,7 @@ def test_a_message_that_failed_alone_is_buried_after_its_last_attempt(
     assert eventually(lambda: [event for event in events if event.kind == "buried"])
 
 
-def test_messages_that_failed_together_are_not_buried_by_expiry(
-    q: duly.Client, clock: duly.ManualClock
-) -> None:
+def test_messages_that_failed_together_are_not_buried_by_expiry(q: duly.Client, clock: duly.ManualClock) -> None:
     q.create_topic("orders", kind="log", lease=30, retry=sharp(1, max_attempts=1))
     q.create_group("orders", "billing")
     q.publish("orders", [b"a", b"b"])
@@ -152,9 +151,7 @@ def test_a_lone_message_that_was_claimed_with_others_has_not_failed_alone(
     again.ack()
 
 
-def test_a_suspect_that_is_acked_is_done_like_any_other(
-    q: duly.Client, orders: str, clock: duly.ManualClock
-) -> None:
+def test_a_suspect_that_is_acked_is_done_like_any_other(q: duly.Client, orders: str, clock: duly.ManualClock) -> None:
     q.publish(orders, [b"a", b"b"])
     crash(q, clock)
     q.claim(orders, group="billing").ack()

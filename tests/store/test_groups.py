@@ -131,9 +131,7 @@ def test_a_log_is_claimed_through_a_group(q: duly.Client, orders: str) -> None:
         q.claim(orders)
 
 
-def test_a_group_may_have_its_own_lease_and_retries(
-    q: duly.Client, orders: str, clock: duly.ManualClock
-) -> None:
+def test_a_group_may_have_its_own_lease_and_retries(q: duly.Client, orders: str, clock: duly.ManualClock) -> None:
     q.create_group(orders, "quick", lease=5, retry=sharp(1, max_attempts=2))
     q.publish(orders, b"x")
     batch = q.claim(orders, group="quick")
@@ -160,7 +158,7 @@ def test_update_changes_a_group_and_none_takes_the_topics_again(
 def test_update_refuses_what_a_group_cannot_set(q: duly.Client, orders: str) -> None:
     for change in ({"partitions": 2}, {"lease": 0}, {"retry": 3}, {"dead_letters": 1}):
         with pytest.raises(duly.InvalidArgument):
-            q.update_group(orders, "billing", **change)  # type: ignore[arg-type]
+            q.update_group(orders, "billing", **change)
     assert q.describe_group(orders, "billing").settings == duly.GroupSettings()
 
 
@@ -198,9 +196,7 @@ def test_every_group_gets_its_own_copy_of_everything(q: duly.Client, orders: str
     assert claimed(q, "billing") == []
 
 
-def test_leases_retries_and_dead_letters_are_a_groups_own(
-    q: duly.Client, orders: str, clock: duly.ManualClock
-) -> None:
+def test_leases_retries_and_dead_letters_are_a_groups_own(q: duly.Client, orders: str, clock: duly.ManualClock) -> None:
     q.create_group(orders, "audit")
     q.publish(orders, [b"a", b"b", b"c"])
     one = q.claim(orders, group="billing")

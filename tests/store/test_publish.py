@@ -271,9 +271,7 @@ def test_a_publish_id_that_duly_made_is_stored_once_too(
     assert other.describe_topic(orders).messages == 3001
 
 
-def test_a_repeated_publish_answers_the_same_places_and_ids_over_many_partitions(
-    q: duly.Client, wide: str
-) -> None:
+def test_a_repeated_publish_answers_the_same_places_and_ids_over_many_partitions(q: duly.Client, wide: str) -> None:
     batch = [duly.Message(b"%d" % n, key=f"k{n}", id=f"m{n}" if n % 3 else None) for n in range(20)]
     first = q.publish(wide, batch)
     again = q.publish(wide, batch, publish_id=first.publish_id)
@@ -301,9 +299,7 @@ def test_a_bad_publish_id_is_refused(q: duly.Client, orders: str, bad: object) -
 # Expiry
 
 
-def test_a_message_is_delivered_until_its_ttl_is_over(
-    q: duly.Client, orders: str, clock: duly.ManualClock
-) -> None:
+def test_a_message_is_delivered_until_its_ttl_is_over(q: duly.Client, orders: str, clock: duly.ManualClock) -> None:
     q.publish(orders, [duly.Message(b"short", ttl=10), duly.Message(b"long", ttl=11), b"for ever"])
     clock.advance(10)
     assert q.claim(orders, group="billing").payloads == [b"long", b"for ever"]
@@ -320,9 +316,7 @@ def test_expires_at_is_a_moment(q: duly.Client, orders: str, clock: duly.ManualC
 
 
 @pytest.mark.parametrize("count", [3, 200])
-def test_the_topics_ttl_is_for_messages_that_set_none(
-    q: duly.Client, clock: duly.ManualClock, count: int
-) -> None:
+def test_the_topics_ttl_is_for_messages_that_set_none(q: duly.Client, clock: duly.ManualClock, count: int) -> None:
     q.create_topic("news", kind="log", ttl=10)
     q.create_group("news", "g")
     q.publish("news", [duly.Message(b"%d" % n, ttl=20 if n == 1 else None) for n in range(count)])

@@ -35,9 +35,7 @@ def test_a_table_publishes_the_messages_of_its_rows(q: duly.Client, orders: str)
 
 def test_a_table_and_a_list_of_the_same_messages_are_the_same(q: duly.Client) -> None:
     count = 3000
-    listed = [
-        duly.Message(b"%d" % n, key=f"k{n % 7}", headers={"n": str(n)} if n % 2 else None) for n in range(count)
-    ]
+    listed = [duly.Message(b"%d" % n, key=f"k{n % 7}", headers={"n": str(n)} if n % 2 else None) for n in range(count)]
     table = pa.table(
         {
             "payload": pa.array([m.payload for m in listed], pa.binary()),
@@ -71,7 +69,7 @@ def test_any_form_of_arrow_data_will_do(q: duly.Client, orders: str, form: str) 
         "dictionary": lambda: pa.table({"payload": payload, "key": key.dictionary_encode()}),
     }[form]()
     q.publish(orders, given)
-    wanted = [(row["payload"], row["key"], {}, None) for row in given.to_pylist()]
+    wanted: list[tuple[Any, ...]] = [(row["payload"], row["key"], {}, None) for row in given.to_pylist()]
     assert seen(q, orders) == wanted
     assert q.claim(orders, group="billing").payloads == [row[0] for row in wanted]
 
@@ -171,7 +169,7 @@ def counted() -> Iterator[LineCount]:
     sys.settrace(count.trace)
     yield count
     sys.settrace(before)
-    threading.settrace(before)  # type: ignore[arg-type]
+    threading.settrace(before)
 
 
 @pytest.mark.parametrize("column", ["payload", "id", "key", "headers", "expires_at", "partition"])

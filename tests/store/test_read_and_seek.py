@@ -73,9 +73,7 @@ def test_a_bad_read_is_refused(q: duly.Client, hourly: datetime, options: dict[s
         q.read("orders", **options)  # type: ignore[arg-type]
 
 
-def test_every_reader_sees_the_same_order(
-    q: duly.Client, orders: str, reopen: Callable[[], duly.Client]
-) -> None:
+def test_every_reader_sees_the_same_order(q: duly.Client, orders: str, reopen: Callable[[], duly.Client]) -> None:
     other = reopen()
     for n in range(20):
         (q if n % 2 else other).publish(orders, b"%d" % n)
@@ -223,9 +221,7 @@ def test_seek_to_what_is_truncated_is_refused_and_moves_nothing(q: duly.Client, 
     [{}, {"offset": 11}, {"offset": -1}, {"offset": {5: 0}}, {"to": "middle"}, {"offset": 1, "to": "latest"}],
     ids=str,
 )
-def test_a_bad_seek_is_refused_and_moves_nothing(
-    q: duly.Client, hourly: datetime, where: dict[str, object]
-) -> None:
+def test_a_bad_seek_is_refused_and_moves_nothing(q: duly.Client, hourly: datetime, where: dict[str, object]) -> None:
     held = q.claim("orders", group="billing", max_messages=4)
     with pytest.raises(duly.InvalidArgument):
         q.seek("orders", "billing", **where)  # type: ignore[arg-type]

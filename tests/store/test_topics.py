@@ -317,9 +317,7 @@ def test_purge_drops_a_topics_messages_for_every_group(q: duly.Client, orders: s
         assert q.describe_group(orders, group).lag == 0
 
 
-def test_purge_fences_off_open_leases_and_ends_retries(
-    q: duly.Client, orders: str, clock: duly.ManualClock
-) -> None:
+def test_purge_fences_off_open_leases_and_ends_retries(q: duly.Client, orders: str, clock: duly.ManualClock) -> None:
     q.publish(orders, [b"a", b"b"])
     held = q.claim(orders, group="billing")
     held[0].nack()

@@ -143,9 +143,7 @@ def test_a_lease_that_expires_wakes_it(
 
 
 @pytest.mark.parametrize("scope", ["topic", "group"])
-def test_resume_wakes_it(
-    q: duly.Client, orders: str, waiting: Callable[[], Aside[duly.Batch]], scope: str
-) -> None:
+def test_resume_wakes_it(q: duly.Client, orders: str, waiting: Callable[[], Aside[duly.Batch]], scope: str) -> None:
     group = "billing" if scope == "group" else None
     q.pause(orders, group=group)
     q.publish(orders, b"x")

@@ -67,16 +67,18 @@ def _publish_beside_floor(
 
 
 def _publish(client: duly.Client, threads: int, payloads: list[bytes], batches: int) -> None:
-    if threads == 1:
-        for _ in range(batches):
-            client.publish("bench", payloads)
-        return
+    """Publishes from worker threads, as servers do."""
     shares = [batches * (n + 1) // threads - batches * n // threads for n in range(threads)]
-    workers = [threading.Thread(target=_publish, args=(client, 1, payloads, share)) for share in shares]
+    workers = [threading.Thread(target=_publish_alone, args=(client, payloads, share)) for share in shares]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
+
+
+def _publish_alone(client: duly.Client, payloads: list[bytes], batches: int) -> None:
+    for _ in range(batches):
+        client.publish("bench", payloads)
 
 
 def _floor(file: int, data: bytes, batches: int) -> None:

@@ -72,12 +72,12 @@ def claim(
         try:
             rows = [delivery_row(delivery, verdict) for delivery in batch]
             session.show.page(CLAIM_WIDTHS, rows, header=True)
+            held_until = batch.lease_expires_at
+            settled = _settle(batch, verdict, delay, reason)
         except BaseException:
-            # Nobody saw them (a closed pipe, Ctrl-C): they go back at once, and untried.
+            # Nobody saw them, or nobody answered (a closed pipe, Ctrl-C): they go back at once, untried.
             batch.release()
             raise
-        held_until = batch.lease_expires_at
-        settled = _settle(batch, verdict, delay, reason)
         until = "" if held_until is None else iso_of(held_until)
         session.show.remark(_told(verdict, len(batch), client.consumer, until))
     if settled is not None and settled.lost:

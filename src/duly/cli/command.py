@@ -43,7 +43,7 @@ def command(app: typer.Typer, name: str, *, examples: Sequence[str], **parts: Fu
     """Registers a command that receives its session and the values of its parts by keyword."""
 
     def register(function: F) -> F:
-        whole = with_parts(function, session=session, **parts)
+        whole = with_parts(function, **parts, session=session)
         app.command(name, epilog=_epilog(examples))(whole)
         return function
 

@@ -113,14 +113,10 @@ def _facts(group: GroupDescription, settings: TopicSettings) -> dict[str, Cell]:
         "leased": group.leased,
         "retrying": group.retrying,
         "dead": group.dead,
-        "lease": _whose(human_span(_seconds(own.lease or settings.lease)), own.lease),
+        "lease": _whose(human_span(own.lease or settings.lease), own.lease),
         "retry": _whose(retry_text(retry), own.retry),
         "dead letters": _whose("kept" if kept else "dropped", own.dead_letters),
     }
-
-
-def _seconds(lease: Any) -> float:
-    return float(lease)
 
 
 def _whose(text: str, own: object) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import claim, consumers, dead, groups, publish, read, stats, topics
+from . import claim, consumers, dead, doctor, groups, publish, read, stats, topics
 from .command import show_help_if_alone
 from .program import Program
 from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
@@ -29,6 +29,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
+app.add_typer(doctor.app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -35,7 +35,8 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     """The groups of the topic on the line that begin so."""
-    topic = str(ctx.params.get("topic") or "")
+    # While an option lacks its value, the arguments before it are not assigned yet.
+    topic = str(ctx.params.get("topic") or next(iter(ctx.args), ""))
     return [name for name in _complete(ctx, lambda client: client.list_groups(topic)) if name.startswith(incomplete)]
 
 

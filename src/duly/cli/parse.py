@@ -16,6 +16,8 @@ from ..clock import SystemClock, from_ms
 # What "none" is read as where a setting can be switched off: no duration or size is negative.
 NONE = -1
 
+# More than anything real has, and little enough that it is a finite number.
+_DIGITS_MAX = 40
 _SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|[smhdw]?)", re.ASCII)
@@ -25,7 +27,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE
 def duration(text: str) -> float:
     """Seconds: `30`, `30s`, `5m`, `2h`, `7d`, `500ms`."""
     match = _DURATION.fullmatch(text.strip())
-    if match is None:
+    if match is None or len(text) > _DIGITS_MAX:
         raise typer.BadParameter(f"{text!r} is not a duration. Write 30, 30s, 5m, 2h, 7d or 500ms.")
     return float(match[1]) * _SECONDS[match[2]]
 
@@ -33,7 +35,7 @@ def duration(text: str) -> float:
 def size(text: str) -> int:
     """Bytes: `1000`, `1GB` (decimal), `64MiB` (binary)."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or (match[3] and not match[2]):
+    if match is None or (match[3] and not match[2]) or len(text) > _DIGITS_MAX:
         raise typer.BadParameter(f"{text!r} is not a size. Write 1000, 64KB, 64MiB or 1GB.")
     unit = float(1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
     return round(float(match[1]) * unit)

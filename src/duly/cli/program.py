@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from typing import Any
 
@@ -72,7 +72,7 @@ class Program(TyperGroup):
         sys.exit(_exit_code(run))
 
 
-def _exit_code(run: Any) -> int:
+def _exit_code(run: Callable[[], Any]) -> int:
     try:
         code = run()
         sys.stdout.flush()

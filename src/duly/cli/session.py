@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,10 +41,11 @@ class Session:
     store: str
     tenant: str
     as_json: bool
-    show: Show = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "show", Show(as_json=self.as_json))
+    @property
+    def show(self) -> Show:
+        """Where results go."""
+        return Show(as_json=self.as_json)
 
     @contextmanager
     def client(self, *, create: bool = False, consumer: str | None = None) -> Iterator[Client]:

@@ -18,6 +18,7 @@ from .command import with_parts
 from .parse import NONE, duration, duration_or_none, size, size_or_none
 
 Given = dict[str, Any]
+_RETRIES, _RETENTION = "Retries", "Retention"
 
 
 class Shape(StrEnum):
@@ -40,7 +41,10 @@ Lease = Annotated[
     typer.Option(parser=duration, metavar="DURATION", help="How long a claim holds a message: 30s."),
 ]
 DeadLetters = Annotated[
-    bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Keep messages that failed for good.")
+    bool | None,
+    typer.Option(
+        "--dead-letters/--no-dead-letters", rich_help_panel=_RETRIES, help="Keep messages that failed for good."
+    ),
 ]
 
 
@@ -50,16 +54,28 @@ def _given(**options: Any) -> Given:
 
 
 def retry_given(
-    max_attempts: Annotated[int | None, typer.Option(help="Deliveries before a message is buried.")] = None,
+    max_attempts: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="COUNT", rich_help_panel=_RETRIES, help="Deliveries before a message is buried."),
+    ] = None,
     backoff_base: Annotated[
         float | None,
-        typer.Option(parser=duration, metavar="DURATION", help="The first wait after a failure."),
+        typer.Option(
+            rich_help_panel=_RETRIES, parser=duration, metavar="DURATION", help="The first wait after a failure."
+        ),
     ] = None,
     backoff_cap: Annotated[
-        float | None, typer.Option(parser=duration, metavar="DURATION", help="The longest wait.")
+        float | None,
+        typer.Option(rich_help_panel=_RETRIES, parser=duration, metavar="DURATION", help="The longest wait."),
     ] = None,
-    backoff_shape: Annotated[Shape | None, typer.Option(help="How waits grow.")] = None,
-    backoff_jitter: Annotated[Jitter | None, typer.Option(help="Draw waits at random, or not.")] = None,
+    backoff_shape: Annotated[
+        Shape | None,
+        typer.Option(rich_help_panel=_RETRIES, metavar="SHAPE", help="How waits grow: exponential, linear or fixed."),
+    ] = None,
+    backoff_jitter: Annotated[
+        Jitter | None,
+        typer.Option(rich_help_panel=_RETRIES, metavar="JITTER", help="full draws waits at random, none does not."),
+    ] = None,
 ) -> Given:
     """The retry policy's fields that were given."""
     return _given(
@@ -74,20 +90,36 @@ def retry_given(
 def retention_given(
     retention_age: Annotated[
         float | None,
-        typer.Option(parser=duration_or_none, metavar="DURATION", help="Drop what is older: 7d, or none."),
+        typer.Option(
+            parser=duration_or_none,
+            metavar="DURATION",
+            rich_help_panel=_RETENTION,
+            help="Drop what is older: 7d, or none.",
+        ),
     ] = None,
     retention_bytes: Annotated[
         int | None,
-        typer.Option(parser=size_or_none, metavar="SIZE", help="Drop the oldest beyond: 1GB, or none."),
+        typer.Option(
+            parser=size_or_none,
+            metavar="SIZE",
+            rich_help_panel=_RETENTION,
+            help="Drop the oldest beyond: 1GB, or none.",
+        ),
     ] = None,
     retention_settled: Annotated[
         bool | None,
-        typer.Option("--retention-settled/--no-retention-settled", help="Drop what every group has settled."),
+        typer.Option(
+            "--retention-settled/--keep-settled",
+            rich_help_panel=_RETENTION,
+            help="Drop what every group has settled.",
+        ),
     ] = None,
     drop_unsettled: Annotated[
         bool | None,
         typer.Option(
-            "--drop-unsettled/--no-drop-unsettled", help="Drop by age and size even what a group still needs."
+            "--drop-unsettled/--no-drop-unsettled",
+            rich_help_panel=_RETENTION,
+            help="Drop by age and size even what a group still needs.",
         ),
     ] = None,
 ) -> Given:
@@ -112,7 +144,10 @@ def _topic_given(
     ] = None,
     dead_letters: DeadLetters = None,
     archive: Annotated[
-        bool | None, typer.Option("--archive/--no-archive", help="Truncate nothing before it is archived.")
+        bool | None,
+        typer.Option(
+            "--archive/--no-archive", rich_help_panel=_RETENTION, help="Truncate nothing before it is archived."
+        ),
     ] = None,
 ) -> Given:
     given = _given(

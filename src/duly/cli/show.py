@@ -94,7 +94,7 @@ def progress(label: str) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,.0f}"),
         TimeElapsedColumn(),
@@ -141,10 +141,10 @@ def _table(
     table = Table(
         title=title,
         title_justify="left",
-        box=SIMPLE_HEAD if header else None,
+        # Pages of one table have no rulers, so that they join.
+        box=SIMPLE_HEAD if header and widths is None else None,
         show_header=header,
         expand=widths is not None,
-        pad_edge=widths is None,
     )
     for place, name in enumerate(columns):
         width = widths[name] if widths is not None else None

@@ -1,9 +1,8 @@
-"""duly stats, duly limits and duly doctor: how things stand."""
+"""duly stats and duly limits: how things stand, and how far they may go."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -83,14 +82,3 @@ def _limit(name: str, value: int) -> str:
     if "bytes" in words:
         return human_size(value)
     return human_span(value / 1000) if "ms" in words else f"{value:,}"
-
-
-@command(app, "doctor", examples=["duly doctor", "duly doctor --json"])
-def doctor(session: Session) -> None:
-    """Look the whole store over: integrity, checksums, clock, disk, settings. Exits with 1 on an alert."""
-    with session.client() as client:
-        findings = list(client.examine())
-    rows = [(asdict(found), (found.level, found.what, found.meaning, found.advice)) for found in findings]
-    session.show.rows(("level", "what", "meaning", "advice"), rows, empty="Nothing to report.")
-    if any(found.level == "alert" for found in findings):
-        raise typer.Exit(1)

@@ -6,7 +6,7 @@ import codecs
 import json
 from datetime import datetime
 
-from ..clock import SystemClock, from_ms
+from ..clock import Duration, SystemClock, from_ms, milliseconds
 
 _PAYLOAD_BYTES_SHOWN = 512
 _BINARY_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -21,10 +21,11 @@ def human_size(count: int) -> str:
     return f"{count / 1024**power:.1f} {_BINARY_UNITS[power - 1]}"
 
 
-def human_span(seconds: float | None) -> str:
+def human_span(span: Duration | None) -> str:
     """A length of time: `500 ms`, `30 s`, `5 m`, `7 d`; None is `none`."""
-    if seconds is None:
+    if span is None:
         return "none"
+    seconds = milliseconds(span, "span") / 1000
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -110,10 +110,10 @@ def _facts(topic: TopicDescription) -> dict[str, Cell]:
         "messages": topic.messages,
         "bytes": human_size(topic.bytes),
         "groups": ", ".join(topic.groups) or "none",
-        "lease": human_span(settings.lease_ms / 1000),
+        "lease": human_span(settings.lease),
         "retry": retry_text(settings.retry),
         "dead letters": "kept" if settings.dead_letters else "dropped",
-        "ttl": human_span(None if settings.ttl_ms is None else settings.ttl_ms / 1000),
+        "ttl": human_span(settings.ttl),
         "retention": _retention_text(settings),
         "archive": "on" if settings.archive else "off",
         "largest payload": human_size(settings.payload_bytes_max),
@@ -124,18 +124,14 @@ def _facts(topic: TopicDescription) -> dict[str, Cell]:
 
 def retry_text(retry: RetryPolicy) -> str:
     """A retry policy in a sentence."""
-    waits = f"{retry.shape} from {_wait(retry.base)} to {_wait(retry.cap)}"
+    waits = f"{retry.shape} from {human_span(retry.base)} to {human_span(retry.cap)}"
     return f"{plural(retry.max_attempts, 'attempt')}, {waits}"
-
-
-def _wait(seconds: Any) -> str:
-    return human_span(float(seconds))
 
 
 def _retention_text(settings: TopicSettings) -> str:
     kept = settings.kept
     bounds = [
-        None if kept.age_ms is None else human_span(kept.age_ms / 1000),
+        None if kept.age is None else human_span(kept.age),
         None if kept.bytes is None else human_size(kept.bytes),
         "until settled" if kept.settled else None,
         "drops unsettled" if kept.drop_unsettled else None,

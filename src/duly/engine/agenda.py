@@ -29,6 +29,12 @@ def note_settled(tx: Transaction, topic: TopicRow, partition: int) -> None:
         schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms + SOON_MS)
 
 
+def note_moved(tx: Transaction, topic: TopicRow) -> None:
+    """A group went away or ahead: what it held back may go."""
+    for partition in topic.partitions:
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms + SOON_MS)
+
+
 def schedule(tx: Transaction, tenant_id: int, partition: int, chore: str, due_at: int) -> None:
     """Sees to it that the chore is done by `due_at`; an earlier entry stays."""
     key = ("agenda", partition, chore)

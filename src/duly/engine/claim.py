@@ -21,10 +21,11 @@ from ..events import Event
 from ..limits import LIMITS
 from ..message import Failure
 from ..store.contract import LEASED, WAITING, DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
+from .agenda import note_settled
 from .block import Block
 from .find import cursor_of, find_group, find_log, head_of, set_cursor
 from .lease import add_failure, live_offsets, over, settle_bits
-from .read import blocks_of_offsets
+from .read import look_up
 
 # One claim looks at no more expired messages than this before it lets others have the writer.
 EXPIRED_LOOK_MAX = 100_000
@@ -144,6 +145,9 @@ class _Claiming:
         """Takes from one partition. True ends the claim: it is full, or it got suspects."""
         head = head_of(self.tx, self.topic.tenant_id, partition)
         cursor = cursor_of(self.tx, self.topic.tenant_id, partition, self.group.id)
+        if cursor > head.next_offset:
+            self._report(_missing_end(partition, head.next_offset, cursor), partition)
+            return False
         fresh = head.next_offset > max(cursor, head.first_offset)
         share = max(1, self.want // 2) if fresh else self.want
         if self._take_due(number, partition, share):
@@ -179,13 +183,9 @@ class _Claiming:
 
     def _take_row(self, number: int, row: LeaseRow, share: int) -> int | None:
         """Hands out what it can of a row that is due. None: not now, look at the next."""
-        try:
-            if row.state == LEASED:
-                return self._take_expired(number, row)
-            return self._hand_out(number, row, live_offsets(row), share)
-        except CorruptBlock as error:
-            self._report(error, row.partition)
-            return None
+        if row.state == LEASED:
+            return self._take_expired(number, row)
+        return self._hand_out(number, row, live_offsets(row), share)
 
     def _take_expired(self, number: int, row: LeaseRow) -> int | None:
         """Takes over a lease whose time ran out."""
@@ -205,12 +205,15 @@ class _Claiming:
 
     def _hand_out(self, number: int, row: LeaseRow, offsets: list[int], most: int) -> int | None:
         """Leases the first `most` of the row's messages anew and leaves the rest where they wait."""
+        found = look_up(self.tx, row.tenant_id, row.partition, offsets[:most])
+        if found.error is not None:
+            self._report(found.error, row.partition)
         slices: list[Slice] = []
         held: list[int] = []
-        gone = 0
-        for offset, block, index in blocks_of_offsets(self.tx, row.tenant_id, row.partition, offsets[:most]):
+        gone: list[int] = []
+        for offset, block, index in found.readable:
             if has_expired(block, index, self.tx.now_ms):
-                gone += 1
+                gone.append(offset)
                 continue
             size = block.columns.size(index)
             if (held or self.leases) and size > self.budget:
@@ -218,15 +221,17 @@ class _Claiming:
             slices.append(Slice(block, index, index + 1, len(held)))
             held.append(offset)
             self.budget -= size
-        looked = gone + len(held)
-        if not looked:
+        if not held and not gone:
             return None
         self.tx.lease_delete(row.tenant_id, row.id)
-        rest = offsets[looked:]
-        if rest:
-            self.tx.lease_insert(replace(over(row, rest), due_at=min(row.due_at, self.tx.now_ms)))
+        out = {*held, *gone}
+        # What cannot be read stays by itself, so that it holds up nothing but itself.
+        for rest in (found.corrupt, [o for o in offsets if o not in out and o not in found.corrupt]):
+            if rest:
+                self.tx.lease_insert(replace(over(row, rest), due_at=min(row.due_at, self.tx.now_ms)))
         if gone:
-            self._tell("ttl_expired", row.partition, offsets[0], gone, {})
+            self._tell("ttl_expired", row.partition, gone[0], len(gone), {})
+            note_settled(self.tx, self.topic, row.partition)
         if held:
             self._lease(number, over(row, held), row.attempts + 1, slices)
         return len(held)
@@ -249,6 +254,7 @@ class _Claiming:
             set_cursor(self.tx, self.topic.tenant_id, partition, self.group.id, end)
             if gone:
                 self._tell("ttl_expired", partition, start, len(gone), {})
+                note_settled(self.tx, self.topic, partition)
             if end - start > len(gone):
                 self._lease_range(number, partition, start, end, gone, slices)
             looked += end - start
@@ -359,6 +365,15 @@ class _Claiming:
         )
 
 
+def _missing_end(partition: int, ends: int, cursor: int) -> CorruptBlock:
+    return CorruptBlock(
+        f"Partition {partition} ends at offset {ends}, but a group has read up to {cursor}: blocks are missing. "
+        "Run `duly doctor`; restore a backup, or seek the group back.",
+        partition_id=partition,
+        base=ends,
+    )
+
+
 def tell(
     tx: Transaction,
     topic: TopicRow,
@@ -394,6 +409,7 @@ def bury(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, offse
                     history=row.history,
                 )
             )
+    note_settled(tx, topic, row.partition)
     facts: dict[str, object] = {"reason": reason, "attempts": row.attempts}
     tell(
         tx,

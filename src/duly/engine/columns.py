@@ -14,6 +14,7 @@ is built, and the block remembers it (block.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..clock import milliseconds, moment_ms
@@ -110,10 +111,10 @@ class Columns:
             return Columns(stop - start, lists={name: column[start:stop] for name, column in self._lists.items()})
         return Columns(stop - start, arrow=self.arrow.slice(start, stop - start))
 
-    def take(self, indexes: np.ndarray[Any, Any]) -> Columns:
+    def take(self, indexes: Sequence[int] | np.ndarray[Any, Any]) -> Columns:
         """The messages at `indexes`, in that order."""
         if self.arrow is None:
-            picked = {name: [column[i] for i in indexes.tolist()] for name, column in self._lists.items()}
+            picked = {name: [column[i] for i in indexes] for name, column in self._lists.items()}
             return Columns(len(indexes), lists=picked)
         import pyarrow as pa
 
@@ -163,6 +164,11 @@ def _offsets(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
     """The one Arrow schema of those columns."""
+    return _schema(tuple(names))
+
+
+@cache
+def _schema(names: tuple[str, ...]) -> pa.Schema:
     import pyarrow as pa
 
     types = {
@@ -239,8 +245,9 @@ def _check_listed(listed: list[Any]) -> Checked:
     count = len(listed)
     # Asked of Python: Arrow, told to infer, takes a str among bytes for bytes.
     if set(map(type, listed)) == {bytes}:
-        size = sum(map(len, listed))
-        return Checked(_choose_form(Columns(count, lists={"payload": listed}), size), size)
+        if count >= ARROW_FROM:
+            return _check_many_bytes(listed)
+        return Checked(Columns(count, lists={"payload": listed}), sum(map(len, listed)))
     lists: dict[str, list[Any]] = {name: [None] * count for name in NAMES}
     partitions: list[int | None] = [None] * count
     relative = [False] * count
@@ -270,6 +277,17 @@ def _named(partitions: list[int | None]) -> np.ndarray[Any, Any] | None:
     import numpy as np
 
     return np.array([-1 if number is None else number for number in partitions], dtype=np.int64)
+
+
+def _check_many_bytes(listed: list[bytes]) -> Checked:
+    """The common big batch, payloads and nothing else: one pass by Arrow."""
+    import pyarrow as pa
+
+    payload = pa.array(listed, pa.binary())
+    if isinstance(payload, pa.ChunkedArray):
+        raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has gigabytes. Split it.")
+    columns = Columns(len(listed), arrow=pa.record_batch([payload], schema=arrow_schema(["payload"])))
+    return Checked(columns, columns.bytes)
 
 
 def _choose_form(columns: Columns, size: int) -> Columns:

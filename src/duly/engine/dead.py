@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..message import DeadLetter
+from ..message import DeadLetter, StoredMessage, made_id
 from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
 from .find import cursor_of, find_group, find_log
 from .lease import live_offsets, read_history
-from .read import blocks_of_offsets, stored_messages
+from .read import look_up, stored_messages
 
 _BATCH = 1000
 
@@ -114,9 +114,15 @@ def _walk(
 
 
 def _letter(tx: Transaction, topic: TopicRow, row: DeadRow) -> DeadLetter:
-    ((_, block, index),) = blocks_of_offsets(tx, row.tenant_id, row.partition, [row.offset])
-    (message,) = stored_messages(block, index, index + 1, topic.partitions.index(row.partition))
-    return DeadLetter(message, row.attempts, row.reason, row.buried_at, read_history(row.history))
+    number = topic.partitions.index(row.partition)
+    found = look_up(tx, row.tenant_id, row.partition, [row.offset])
+    history = read_history(row.history)
+    if found.error is not None:
+        lost = StoredMessage(number, row.offset, made_id(row.partition, row.offset), b"", None, {}, 0, None)
+        return DeadLetter(lost, row.attempts, row.reason, row.buried_at, history, corrupt=str(found.error))
+    ((_, block, index),) = found.readable
+    (message,) = stored_messages(block, index, index + 1, number)
+    return DeadLetter(message, row.attempts, row.reason, row.buried_at, history)
 
 
 def _send_back(tx: Transaction, row: DeadRow, due_at: int) -> None:

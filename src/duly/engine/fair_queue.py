@@ -22,6 +22,8 @@ class FairQueue(Generic[T]):
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[tuple[int, T]]] = OrderedDict()
         self._deficit: dict[str, int] = {}
+        # Whether the first tenant's turn has begun: it goes on with the next take.
+        self._in_turn = False
         self.count = 0
         self.cost = 0
 
@@ -41,7 +43,9 @@ class FairQueue(Generic[T]):
         spent = 0
         while self._waiting and len(taken) < count_max and spent < cost_max:
             tenant, queue = next(iter(self._waiting.items()))
-            self._deficit[tenant] += _QUANTUM
+            if not self._in_turn:
+                self._deficit[tenant] += _QUANTUM
+                self._in_turn = True
             while queue and queue[0][0] <= self._deficit[tenant] and len(taken) < count_max and spent < cost_max:
                 cost, item = queue.popleft()
                 self._deficit[tenant] -= cost
@@ -49,11 +53,18 @@ class FairQueue(Generic[T]):
                 self.count -= 1
                 self.cost -= cost
                 taken.append(item)
-            if queue:
+            if not queue:
+                self._drop(tenant)
+            elif queue[0][0] > self._deficit[tenant]:
                 self._waiting.move_to_end(tenant)
-            else:
-                del self._waiting[tenant], self._deficit[tenant]
+                self._in_turn = False
         return taken
+
+    def _drop(self, tenant: str) -> None:
+        """A tenant with nothing waiting keeps no credit."""
+        if next(iter(self._waiting)) == tenant:
+            self._in_turn = False
+        del self._waiting[tenant], self._deficit[tenant]
 
     def remove(self, tenant: str, item: T) -> bool:
         """Takes an item back that has not been taken yet."""
@@ -64,6 +75,6 @@ class FairQueue(Generic[T]):
                 self.count -= 1
                 self.cost -= entry[0]
                 if not queue:
-                    del self._waiting[tenant], self._deficit[tenant]
+                    self._drop(tenant)
                 return True
         return False

@@ -12,6 +12,7 @@ from ..limits import LIMITS
 from ..store.contract import LEASED, TopicRow, Transaction
 from ..tenant import check_name
 from ..topic import ConsumerDescription, GroupDescription, GroupSettings
+from .agenda import note_moved
 from .find import cursor_of, find_group, find_log, find_topic, head_of, set_cursor
 from .read import check_offset, offset_at, partition_id
 
@@ -145,6 +146,7 @@ def delete_group(tx: Transaction, command: DeleteGroup) -> None:
     tx.remember(("group", topic.id, group.name), None)
     for partition in topic.partitions:
         tx.remember(("cursor", partition, group.id), None)
+    note_moved(tx, topic)
     # Those who wait on it find out that it is gone.
     tx.aftermath.rings.update(topic.partitions)
 
@@ -157,6 +159,7 @@ def seek(tx: Transaction, command: Seek) -> dict[int, int]:
     for partition, offset in offsets.items():
         tx.leases_delete(topic.tenant_id, partition, group.id)
         set_cursor(tx, topic.tenant_id, partition, group.id, offset)
+    note_moved(tx, topic)
     tx.aftermath.rings.update(offsets)
     return {topic.partitions.index(partition): offset for partition, offset in offsets.items()}
 
@@ -173,6 +176,7 @@ def purge_group(tx: Transaction, command: PurgeGroup) -> int:
         dropped += sum(row.live for row in tx.leases(topic.tenant_id, partition, group.id))
         tx.leases_delete(topic.tenant_id, partition, group.id)
         set_cursor(tx, topic.tenant_id, partition, group.id, head.next_offset)
+    note_moved(tx, topic)
     return dropped
 
 

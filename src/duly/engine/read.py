@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import CorruptBlock, InvalidArgument, OffsetTruncated
 from ..message import StoredMessage, made_id
@@ -108,21 +108,33 @@ def offset_at(tx: Transaction, tenant_id: int, partition: int, moment: int) -> i
     return low
 
 
-def blocks_of_offsets(
-    tx: Transaction, tenant_id: int, partition: int, offsets: Sequence[int]
-) -> list[tuple[int, Block, int]]:
-    """For each offset, ascending: the block that has it and its index there."""
+@dataclass(slots=True)
+class Found:
+    """Messages looked up by offset: (offset, block, index in it); and those in blocks that cannot be trusted."""
+
+    readable: list[tuple[int, Block, int]] = field(default_factory=list)
+    corrupt: list[int] = field(default_factory=list)
+    error: CorruptBlock | None = None
+
+
+def look_up(tx: Transaction, tenant_id: int, partition: int, offsets: Sequence[int]) -> Found:
+    """Finds the block of each offset, ascending. A corrupt block spoils only its own messages."""
     head = head_of(tx, tenant_id, partition)
-    found: list[tuple[int, Block, int]] = []
+    found = Found()
     block: Block | None = None
     for offset in offsets:
-        if offset < head.first_offset:
-            kept: Block = tx.kept(tenant_id, partition, offset)
-            found.append((offset, kept, 0))
-            continue
-        if block is None or not block.base <= offset < block.end:
-            block = next(iter(tx.blocks(tenant_id, partition, offset, offset + 1)))
-        found.append((offset, block, offset - block.base))
+        try:
+            if offset < head.first_offset:
+                kept: Block = tx.kept(tenant_id, partition, offset)
+                found.readable.append((offset, kept, 0))
+                continue
+            if block is None or not block.base <= offset < block.end:
+                block = next(iter(tx.blocks(tenant_id, partition, offset, offset + 1)))
+        except CorruptBlock as error:
+            found.corrupt.append(offset)
+            found.error = error
+        else:
+            found.readable.append((offset, block, offset - block.base))
     return found
 
 

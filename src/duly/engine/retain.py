@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import CorruptBlock
 from ..events import Event
 from ..store.contract import AgendaRow, GroupRow, TopicRow, Transaction
 from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule
 from .block import Place, encode
 from .find import cursor_of, head_of, set_head
 from .lease import live_offsets
-from .read import blocks_of_offsets, offset_at
+from .read import look_up, offset_at
 
 # Blocks deleted in one transaction: about 10 ms of other people's time.
 _BLOCKS_A_SLICE = 256
@@ -31,6 +30,9 @@ _PAGES_A_SLICE = 1024
 # How often a partition is looked at while a group keeps it from being truncated.
 _PINNED_AGAIN_MS = 60_000
 _RECEIPTS_A_SLICE = 10_000
+# A message that is unsettled for so long is copied out of its block, unless there are too many of them.
+_REHOME_AFTER_MS = 60_000
+_REHOMED_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,26 @@ def _truncate(tx: Transaction, row: AgendaRow) -> None:
 
 
 def _schedule_next(tx: Transaction, topic: TopicRow, partition: int) -> None:
-    """When the oldest block that is left will be too old."""
-    age_ms = topic.settings.kept.age_ms
+    """When the oldest block that is left will be too old; a minute from now when something holds it."""
+    kept = topic.settings.kept
     head = head_of(tx, topic.tenant_id, partition)
-    if age_ms is None or head.first_offset == head.next_offset:
+    if head.first_offset == head.next_offset:
         return
+    again = tx.now_ms + _PINNED_AGAIN_MS
+    wanted = max(_too_old_below(tx, topic, partition), _too_big_below(tx, topic, partition))
+    if kept.settled and tx.group_list(topic.id):
+        wanted = max(wanted, _claimed_below(tx, topic, partition))
     oldest = next(tx.block_metas(topic.tenant_id, partition, head.first_offset), None)
-    if oldest is not None:
-        due_at = oldest.published_at + age_ms
-        schedule(tx, topic.tenant_id, partition, TRUNCATE, max(due_at, tx.now_ms + _PINNED_AGAIN_MS))
+    if oldest is not None and oldest.end <= wanted:
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, again)
+    elif oldest is not None and kept.age_ms is not None:
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, max(oldest.published_at + kept.age_ms, tx.now_ms + SOON_MS))
+
+
+def _claimed_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
+    """What every group has claimed, settled or not."""
+    groups = tx.group_list(topic.id)
+    return min(cursor_of(tx, topic.tenant_id, partition, group.id) for group in groups)
 
 
 def _may_drop_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
@@ -106,7 +119,7 @@ def _block_boundary(tx: Transaction, topic: TopicRow, partition: int, offset: in
 
 def _too_old_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
     age_ms = topic.settings.kept.age_ms
-    return 0 if age_ms is None else offset_at(tx, topic.tenant_id, partition, tx.now_ms - age_ms)
+    return 0 if age_ms is None else offset_at(tx, topic.tenant_id, partition, tx.now_ms - age_ms + 1)
 
 
 def _too_big_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
@@ -131,9 +144,17 @@ def _settled_below(tx: Transaction, topic: TopicRow, partition: int) -> int:
 
 
 def _needs_from(tx: Transaction, topic: TopicRow, partition: int, group: GroupRow) -> int:
-    """The first offset that a group has not settled."""
+    """The first offset whose block a group still needs.
+
+    That is its cursor, and what it claimed of late. A few old messages, leased or retrying, need no
+    block: they are re-homed. Many are left where they are.
+    """
     cursor = cursor_of(tx, topic.tenant_id, partition, group.id)
-    return min((min(live_offsets(row)) for row in tx.leases(topic.tenant_id, partition, group.id)), default=cursor)
+    unsettled = [o for row in tx.leases(topic.tenant_id, partition, group.id) for o in live_offsets(row)]
+    recent = offset_at(tx, topic.tenant_id, partition, tx.now_ms - _REHOME_AFTER_MS)
+    old = sum(offset < recent for offset in unsettled)
+    needed = unsettled if old > _REHOMED_MAX else [offset for offset in unsettled if offset >= recent]
+    return min([cursor, *needed])
 
 
 def _not_past_groups(tx: Transaction, topic: TopicRow, partition: int, wanted: int) -> int:
@@ -167,12 +188,8 @@ def rehome(tx: Transaction, topic: TopicRow, partition: int, below: int) -> None
     """Copies every message below the bound that something still refers to out of its block."""
     head = head_of(tx, topic.tenant_id, partition)
     wanted = [offset for offset in _references(tx, topic, partition, below) if offset >= head.first_offset]
-    for offset in sorted(set(wanted)):
-        try:
-            ((_, block, index),) = blocks_of_offsets(tx, topic.tenant_id, partition, [offset])
-        except CorruptBlock:
-            # Nothing to copy; the reference stays and says so when it is claimed.
-            continue
+    # What cannot be read cannot be copied; the reference stays and says so when it is claimed.
+    for offset, block, index in look_up(tx, topic.tenant_id, partition, sorted(set(wanted))).readable:
         place = Place(topic.tenant_id, partition, offset)
         columns = block.columns.slice(index, index + 1)
         tx.kept_insert(topic.tenant_id, partition, offset, encode(place, columns, block.published_at, []))

@@ -10,14 +10,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import CorruptBlock, Error
+from ..errors import Error
 from ..message import Failure
 from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
 from .agenda import note_settled
 from .claim import Claimed, Parcel, Slice, bury, has_expired, tell
 from .find import find_group, find_log
 from .lease import add_failure, is_live, live_indexes, live_offsets, offset_of, over, settle_bits
-from .read import blocks_of_offsets
+from .read import look_up
 
 VERDICTS = ("ack", "nack", "release", "extend", "bury")
 
@@ -166,12 +166,10 @@ class _Settling:
         self._wait(replace(row, due_at=self.tx.now_ms + wait_ms), offsets)
 
     def _drop_expired(self, row: LeaseRow, offsets: list[int]) -> list[int]:
-        try:
-            found = blocks_of_offsets(self.tx, row.tenant_id, row.partition, offsets)
-        except CorruptBlock:
-            # Whether it expired cannot be read; the next claim will report the block.
-            return offsets
-        alive = [offset for offset, block, index in found if not has_expired(block, index, self.tx.now_ms)]
+        found = look_up(self.tx, row.tenant_id, row.partition, offsets)
+        past = {offset for offset, block, index in found.readable if has_expired(block, index, self.tx.now_ms)}
+        # Whether a message of a corrupt block expired cannot be read; the next claim will report it.
+        alive = [offset for offset in offsets if offset not in past]
         if len(alive) < len(offsets):
             tell(
                 self.tx,
@@ -261,13 +259,17 @@ def _regain(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) ->
     for row in _held_rows(tx, topic, group, consumer):
         if row.due_at <= tx.now_ms:
             continue
-        offsets = live_offsets(row)
-        found = blocks_of_offsets(tx, row.tenant_id, row.partition, offsets)
+        found = look_up(tx, row.tenant_id, row.partition, live_offsets(row))
+        offsets = [offset for offset, _, _ in found.readable]
+        if not offsets:
+            continue
         tx.lease_delete(row.tenant_id, row.id)
+        if found.corrupt:
+            tx.lease_insert(over(row, found.corrupt))
         lease_id = tx.lease_insert(replace(over(row, offsets), due_at=got.expires_at))
-        slices = tuple(Slice(block, at, at + 1, index) for index, (_, block, at) in enumerate(found))
+        slices = tuple(Slice(block, at, at + 1, index) for index, (_, block, at) in enumerate(found.readable))
         number = topic.partitions.index(row.partition)
-        got.parcels.append(Parcel(lease_id, number, row.partition, row.attempts, row.live, slices))
+        got.parcels.append(Parcel(lease_id, number, row.partition, row.attempts, len(offsets), slices))
     return got
 
 

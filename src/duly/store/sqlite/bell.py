@@ -24,6 +24,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ...events import log
+
 SLOTS = 1024
 _BYTES = SLOTS * 8
 _IN_MODIFY = 0x2
@@ -52,7 +54,8 @@ class Bell:
         self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         self._closed = False
         if path is not None and os.fstat(self._file).st_size < _BYTES:
-            os.ftruncate(self._file, _BYTES)
+            # Written out and not left sparse: on a full device a ring must still find its place.
+            os.pwrite(self._file, bytes(_BYTES), 0)
 
     def ticket(self, partitions: Iterable[int], *, here_only: bool = False) -> Ticket:
         """Remembers how often the partitions have rung so far; `here_only` does without other processes' rings."""
@@ -89,7 +92,11 @@ class Bell:
                 value = os.urandom(8)
                 # Noted as seen, so that the watcher does not take our own ring for another's.
                 self._seen[slot * 8 : slot * 8 + 8] = value
-                os.pwrite(self._file, value, slot * 8)
+                try:
+                    os.pwrite(self._file, value, slot * 8)
+                except OSError as error:
+                    # The commit stands. Who waits elsewhere wakes when something is due, or asks again.
+                    log.warning("other processes cannot be woken: %s", error)
         self._wake(slots)
 
     def ring_all_here(self) -> None:

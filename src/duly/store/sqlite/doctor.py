@@ -6,7 +6,8 @@ It only reads, on a connection of its own, while everyone else goes on.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import apsw
@@ -23,13 +24,23 @@ _CLOCK_BEHIND_MS_WARN = 1000
 
 def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
-    yield from _settings(connection)
-    yield from _clock(connection, now_ms)
+    checks: list[Callable[[apsw.Connection], Iterator[Finding]]] = [
+        _settings,
+        partial(_clock, now_ms=now_ms),
+        _integrity,
+        _blocks,
+        _references,
+        _ends,
+    ]
     if path != ":memory:":
-        yield from _disk(path)
-    yield from _integrity(connection)
-    yield from _blocks(connection)
-    yield from _references(connection)
+        checks.insert(2, lambda _: _disk(path))
+    for check in checks:
+        try:
+            yield from check(connection)
+        except (apsw.Error, ValueError) as error:
+            yield Finding(
+                "alert", f"The file cannot be read: {error}", "It is damaged below Duly.", "Restore the newest backup."
+            )
 
 
 def _value(connection: apsw.Connection, statement: str) -> Any:
@@ -177,3 +188,19 @@ def _references(connection: apsw.Connection) -> Iterator[Finding]:
                 "Their payloads cannot be delivered.",
                 "Restore the newest backup; please report this.",
             )
+
+
+def _ends(connection: apsw.Connection) -> Iterator[Finding]:
+    """Groups and references that are beyond the end of their log: its last blocks are missing."""
+    beyond = connection.execute(
+        """SELECT p.id, max(coalesce((SELECT max(base + count) FROM duly_block AS b
+                                       WHERE b.tenant = p.tenant AND b.partition = p.id), 0), p.next_offset) AS ends,
+                  max(coalesce((SELECT max(next_offset) FROM duly_cursor AS c
+                                 WHERE c.tenant = p.tenant AND c.partition = p.id), 0),
+                      coalesce((SELECT max("offset") + 1 FROM duly_dead AS d
+                                 WHERE d.tenant = p.tenant AND d.partition = p.id), 0)) AS reached
+             FROM duly_part AS p
+            WHERE topic IS NOT NULL AND reached > ends"""
+    )
+    for partition, ends, reached in beyond:
+        yield _bad_block(f"Partition {partition} ends at offset {ends}, but a group has read up to {reached}.")

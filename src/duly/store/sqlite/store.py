@@ -28,6 +28,7 @@ from ..contract import Verb
 from .bell import Bell, Ticket
 from .checkpoint import Checkpointer
 from .doctor import examine
+from .faults import translate
 from .gate import Gate
 from .queries import migrations
 from .transaction import SqliteTransaction
@@ -60,14 +61,19 @@ class SqliteStore:
         self._inside = ForkGate()
         self._closed = False
         self._pool: list[apsw.Connection] = []
+        # Keeps the write-ahead log's index alive while the writer reconnects; see writer.py.
+        self._anchor: apsw.Connection | None = None
         self._pool_lock = threading.Lock()
         self._shared = self._open() if self._in_memory else None
         self._shared_lock = threading.RLock()
         with self._inside:
             self.incarnation = self._prepare()
         side = None if self._in_memory else self.path
-        self._bell = Bell(None if side is None else side + "-bell")
-        self._gate = Gate(side)
+        try:
+            self._bell = Bell(None if side is None else side + "-bell")
+            self._gate = Gate(side)
+        except OSError as error:
+            raise StoreError(f"The files beside {self.path} cannot be opened: {error.strerror}.") from error
         self._checkpointer = Checkpointer(self._open, self._inside)
         self._writer = Writer(
             self._connect_writer,
@@ -95,6 +101,10 @@ class SqliteStore:
     def _connect_writer(self) -> apsw.Connection:
         if self._shared is not None:
             return self._shared
+        if self._anchor is None:
+            self._anchor = self._open(readonly=True)
+            # Only a connection that has read is really attached to the write-ahead log.
+            self._anchor.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         connection = self._open()
         connection.execute("PRAGMA synchronous = FULL")
         # After a burst the WAL shrinks back to this.
@@ -106,9 +116,13 @@ class SqliteStore:
         """Creates or upgrades the schema; returns the incarnation."""
         if not self._in_memory:
             self._create_file()
-        connection = self._shared or self._open()
         try:
-            return self._migrate(connection)
+            connection = self._shared or self._open()
+            try:
+                return self._migrate(connection)
+            finally:
+                if self._shared is None:
+                    connection.close()
         except apsw.NotADBError as error:
             raise IncompatibleStore(f"{self.path} is not an SQLite file. Give another path.") from error
         except apsw.BusyError as error:
@@ -117,9 +131,6 @@ class SqliteStore:
             raise StoreFull(f"{self.path} cannot be written: {error}.") from error
         except apsw.Error as error:
             raise StoreError(f"{self.path} cannot be opened: {error}.") from error
-        finally:
-            if self._shared is None:
-                connection.close()
 
     def _create_file(self) -> None:
         """Makes the file private to its owner, and its name durable."""
@@ -192,14 +203,18 @@ class SqliteStore:
                 yield self._reading(self._shared)
             return
         with self._inside:
-            connection = self._take_reader()
+            try:
+                connection = self._take_reader()
+            except apsw.Error as error:
+                raise translate(error) from error
             try:
                 connection.execute("BEGIN")
                 yield self._reading(connection)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                self._put_reader(connection)
+                connection.execute("ROLLBACK")
+            except Exception as error:
+                connection.close()
+                raise translate(error) from error
+            self._put_reader(connection)
 
     def _reading(self, connection: apsw.Connection) -> SqliteTransaction:
         return SqliteTransaction(
@@ -260,8 +275,7 @@ class SqliteStore:
         with self._pool_lock:
             self._closed = True
             readers, self._pool = self._pool, []
-        for connection in readers:
-            connection.close()
+        self._close_all(readers)
         self._checkpointer.close()
         # The writer's connection goes last: only it can fold the write-ahead log in and remove it.
         self._writer.close()
@@ -270,6 +284,13 @@ class SqliteStore:
         self._bell.close()
         self._gate.close()
         _open_stores.discard(self)
+
+    def _close_all(self, readers: list[apsw.Connection]) -> None:
+        if self._anchor is not None:
+            readers.append(self._anchor)
+            self._anchor = None
+        for connection in readers:
+            connection.close()
 
     # Fork
 
@@ -280,8 +301,7 @@ class SqliteStore:
         self._writer.disconnect()
         with self._pool_lock:
             readers, self._pool = self._pool, []
-        for connection in readers:
-            connection.close()
+        self._close_all(readers)
         return True
 
     def after_fork_in_parent(self) -> None:

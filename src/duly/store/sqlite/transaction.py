@@ -104,15 +104,6 @@ class SqliteTransaction:
         del self.aftermath.events[events:]
         self.aftermath.rings = rings
 
-    def is_stored(self, connection: apsw.Connection) -> bool:
-        """Whether this transaction's blocks are in the store, asked on another connection."""
-        if not self._new_blocks:
-            return False
-        place = self._new_blocks[0][0].place
-        values = {"tenant": place.tenant, "partition": place.partition, "base": place.base}
-        row = connection.execute(self._sql["block_data"], values).fetchone()
-        return row is not None and decode(place, row[0]).publishes == self._new_blocks[0][0].publishes
-
     def _rows(self, query: str, **values: Any) -> Any:
         return self._execute(self._sql[query], values)
 
@@ -148,6 +139,8 @@ class SqliteTransaction:
             return None
         topic_id, tenant_id, tenant, name, settings, paused, version, created_at = row
         partitions = tuple(partition for (partition,) in self._rows("topic_partitions", topic=topic_id))
+        if not partitions:
+            raise StoreError(f"The partitions of topic {name!r} are missing from the store. Run `duly doctor`.")
         return TopicRow(
             topic_id,
             tenant_id,

@@ -1,0 +1,186 @@
+"""What `import duly` offers, pinned, and what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+import duly
+
+PUBLIC = [
+    "Batch",
+    "Busy",
+    "Client",
+    "Closed",
+    "Conflict",
+    "ConsumeError",
+    "ConsumerDescription",
+    "CorruptBlock",
+    "DeadLetter",
+    "Delivery",
+    "Denied",
+    "Error",
+    "Event",
+    "Failure",
+    "Finding",
+    "GroupDescription",
+    "GroupExists",
+    "GroupNotFound",
+    "GroupSettings",
+    "Health",
+    "IncompatibleStore",
+    "InvalidArgument",
+    "LIMITS",
+    "Lanes",
+    "LeaseLost",
+    "LimitExceeded",
+    "Limits",
+    "ManualClock",
+    "Message",
+    "MessageNotFound",
+    "NotFound",
+    "OffsetTruncated",
+    "PartitionDescription",
+    "PublishError",
+    "PublishUnknown",
+    "QuotaExceeded",
+    "Receipt",
+    "Retention",
+    "RetryPolicy",
+    "Settled",
+    "Span",
+    "StaleVersion",
+    "StoreError",
+    "StoreFull",
+    "StoredMessage",
+    "SystemClock",
+    "Timeout",
+    "TopicDescription",
+    "TopicExists",
+    "TopicNotEmpty",
+    "TopicNotFound",
+    "TopicSettings",
+    "Unavailable",
+    "connect",
+]
+
+CLIENT = [
+    "ack",
+    "archived",
+    "bury",
+    "claim",
+    "close",
+    "consumer",
+    "create_group",
+    "create_topic",
+    "dead",
+    "delete_group",
+    "delete_topic",
+    "describe_group",
+    "describe_topic",
+    "examine",
+    "extend",
+    "held",
+    "limits",
+    "list_groups",
+    "list_topics",
+    "nack",
+    "offset_at",
+    "pause",
+    "publish",
+    "purge",
+    "read",
+    "redrive",
+    "release",
+    "renew",
+    "resume",
+    "seek",
+    "tenant",
+    "update_group",
+    "update_topic",
+]
+
+HEAVY = ("pyarrow", "numpy", "apsw", "xxhash", "msgspec", "rich", "typer", "sqlite3", "asyncio")
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert sorted(duly.__all__) == sorted(PUBLIC)
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in duly.__all__:
+        assert getattr(duly, name) is not None
+    with pytest.raises(AttributeError):
+        _ = duly.Nonsense  # type: ignore[attr-defined]
+
+
+def test_star_import_gives_the_public_names() -> None:
+    assert run("from duly import *; print('connect' in dir(), 'Batch' in dir())").split() == ["True", "True"]
+
+
+def test_the_clients_calls_are_these() -> None:
+    offered = [name for name in dir(duly.Client) if not name.startswith("_")]
+    assert sorted(offered) == sorted(CLIENT)
+
+
+def test_every_call_takes_a_timeout() -> None:
+    # These ask nothing of the store, or (examine) take as long as the store is big.
+    without = {"close", "consumer", "tenant", "limits", "renew", "examine"}
+    for name in CLIENT:
+        if name not in without:
+            assert "timeout" in inspect.signature(getattr(duly.Client, name)).parameters, name
+
+
+def test_everything_public_is_documented() -> None:
+    for name in duly.__all__:
+        if name != "LIMITS":
+            assert (getattr(duly, name).__doc__ or "").strip(), name
+    for name in CLIENT:
+        assert (getattr(duly.Client, name).__doc__ or "").strip(), name
+
+
+def test_values_are_frozen_and_slotted() -> None:
+    for name in duly.__all__:
+        kind = getattr(duly, name)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            assert kind.__dataclass_params__.frozen, name
+            assert hasattr(kind, "__slots__"), name
+
+
+def test_the_package_is_typed() -> None:
+    from importlib.resources import files
+
+    assert (files("duly") / "py.typed").is_file()
+
+
+def test_importing_duly_imports_nothing_heavy() -> None:
+    loaded = run("import sys, duly; print(*sorted({name.partition('.')[0] for name in sys.modules}))").split()
+    assert set(HEAVY) & set(loaded) == set()
+
+
+def test_importing_duly_takes_at_most_150_ms() -> None:
+    code = "import time; began = time.perf_counter(); import duly; print(time.perf_counter() - began)"
+    took = statistics.median(float(run(code)) for _ in range(5))
+    print(f"import duly: {took * 1000:.0f} ms")
+    assert took < 0.150
+
+
+def test_a_small_publish_and_claim_needs_no_arrow() -> None:
+    code = """
+import sys, duly
+with duly.connect(":memory:") as q:
+    q.create_topic("t", kind="log"); q.create_group("t", "g")
+    q.publish("t", [b"a", b"b"])
+    with q.claim("t", group="g") as batch: batch.payloads
+print("pyarrow" in sys.modules)
+"""
+    assert run(code).strip() == "False"
