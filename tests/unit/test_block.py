@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import duly
@@ -93,7 +93,6 @@ def test_garbage_is_refused() -> None:
             decode(PLACE, b"DULY" + draw.randbytes(size))
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.binary(max_size=20), st.none() | st.text(min_size=1, max_size=5)), min_size=1, max_size=130)
 )
@@ -137,7 +136,6 @@ def test_no_block_has_more_bytes_than_the_limit_unless_one_message_has() -> None
     assert sum(spread(formed)) == 9
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=20))
 def test_forming_blocks_keeps_every_message_in_order_and_says_whose_it_is(counts: list[int]) -> None:
     sent = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import duly
@@ -87,7 +87,6 @@ def test_joined_batches_are_laid_end_to_end(batches: list[list[duly.Message]]) -
     assert rows(joined) == [row for part in parts for row in rows(part)]
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.lists(message, min_size=ARROW_FROM, max_size=ARROW_FROM + 5))
 def test_a_big_batch_becomes_arrow_and_loses_nothing(batch: list[duly.Message]) -> None:
     columns = check_batch(batch).columns
