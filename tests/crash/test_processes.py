@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,22 @@ PROCESSES = 8
 forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
+started: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nobody_stays_behind() -> Iterator[None]:
+    """Kills what a test that failed has left."""
+    yield
+    while started:
+        with started.pop() as process:
+            process.kill()
+
+
 def start(mode: str, path: Path, log: Path, *rest: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.crash.worker", mode, str(path), str(log), log.stem, *map(str, rest)]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, text=True)
+    started.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, text=True))
+    return started[-1]
 
 
 def read_notes(log: Path) -> list[dict[str, Any]]:

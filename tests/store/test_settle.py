@@ -131,9 +131,22 @@ def test_a_nack_drops_what_expired_under_the_lease(
     batch = q.claim(orders, group="billing")
     clock.advance(10)
     assert batch.nack(delay=0).done == 2
+    assert q.describe_group(orders, "billing").pending == 1
     assert due_now(q) == [(b"stays", 2)]
-    assert list(q.dead(orders, group="billing")) == []
     assert [event.count for event in events if event.kind == "ttl_expired"] == [1]
+
+
+def test_what_expired_under_the_lease_is_not_buried_by_its_last_nack(
+    q: duly.Client, orders: str, clock: duly.ManualClock
+) -> None:
+    q.publish(orders, duly.Message(b"gone", ttl=5))
+    for _ in range(2):
+        q.claim(orders, group="billing").nack(delay=0)
+    last = q.claim(orders, group="billing")
+    clock.advance(10)
+    last.nack()
+    assert list(q.dead(orders, group="billing")) == []
+    assert q.describe_group(orders, "billing").pending == 0
 
 
 def test_a_reason_must_be_text(q: duly.Client, held: duly.Batch) -> None:

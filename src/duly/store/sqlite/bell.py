@@ -17,7 +17,9 @@ Where there is no inotify (macOS) the slots are looked at every few milliseconds
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import random
 import select
 import threading
 from collections import defaultdict
@@ -27,7 +29,10 @@ from dataclasses import dataclass
 from ...events import log
 
 SLOTS = 1024
+# The slots, and behind them a byte that says whether any process has ever listened: as long as none
+# has, ringing writes nothing. A crash may leave it set, which costs a write a commit and no more.
 _BYTES = SLOTS * 8
+_HEARD_AT = _BYTES
 _IN_MODIFY = 0x2
 _POLL_S = 0.005
 
@@ -53,9 +58,10 @@ class Bell:
         self._watcher: threading.Thread | None = None
         self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         self._closed = False
-        if path is not None and os.fstat(self._file).st_size < _BYTES:
+        if path is not None and os.fstat(self._file).st_size <= _BYTES:
             # Written out and not left sparse: on a full device a ring must still find its place.
-            os.pwrite(self._file, bytes(_BYTES), 0)
+            os.pwrite(self._file, bytes(_BYTES + 1), 0)
+        self._shared = None if path is None else mmap.mmap(self._file, _BYTES + 1, prot=mmap.PROT_READ)
 
     def ticket(self, partitions: Iterable[int], *, here_only: bool = False) -> Ticket:
         """Remembers how often the partitions have rung so far; `here_only` does without other processes' rings."""
@@ -87,17 +93,21 @@ class Bell:
     def ring(self, partitions: Iterable[int]) -> None:
         """Tells everyone, here and in other processes."""
         slots = {partition % SLOTS for partition in partitions}
-        with self._lock:
-            for slot in slots if self._file >= 0 else ():
-                value = os.urandom(8)
-                # Noted as seen, so that the watcher does not take our own ring for another's.
-                self._seen[slot * 8 : slot * 8 + 8] = value
-                try:
-                    os.pwrite(self._file, value, slot * 8)
-                except OSError as error:
-                    # The commit stands. Who waits elsewhere wakes when something is due, or asks again.
-                    log.warning("other processes cannot be woken: %s", error)
+        if self._shared is not None and self._shared[_HEARD_AT]:
+            with self._lock:
+                for slot in slots:
+                    self._write(slot)
         self._wake(slots)
+
+    def _write(self, slot: int) -> None:
+        value = random.randbytes(8)
+        # Noted as seen, so that the watcher does not take our own ring for another's.
+        self._seen[slot * 8 : slot * 8 + 8] = value
+        try:
+            os.pwrite(self._file, value, slot * 8)
+        except OSError as error:
+            # The commit stands. Who waits elsewhere wakes when something is due, or asks again.
+            log.warning("other processes cannot be woken: %s", error)
 
     def ring_all_here(self) -> None:
         """Wakes everyone in this process: time was moved, or it is time to go."""
@@ -117,6 +127,8 @@ class Bell:
 
     def let_go(self) -> None:
         """Closes the descriptors: in the child of a fork, where there is no watcher to stop."""
+        if self._shared is not None:
+            self._shared.close()
         for fd in (self._file, self._stop_read, self._stop_write):
             if fd >= 0:
                 os.close(fd)
@@ -132,6 +144,7 @@ class Bell:
     def _watch(self) -> None:
         """Starts the watcher. The slots are read before anyone is told that they have been."""
         listen = _inotify(self._path or "")
+        os.pwrite(self._file, b"\1", _HEARD_AT)
         self._seen[:] = os.pread(self._file, _BYTES, 0)
         self._watcher = threading.Thread(target=self._listen, args=(listen,), name="duly-bell", daemon=True)
         self._watcher.start()

@@ -8,8 +8,13 @@ turn again. SQLite's own lock still decides; if these files vanished nothing cou
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
+
+# Called without letting go of the interpreter's lock: to get it back among busy threads costs far more
+# than the call. Only a lock that has to be waited for is worth that.
+_flock = ctypes.PyDLL(None).flock
 
 
 class Gate:
@@ -23,14 +28,14 @@ class Gate:
     def enter(self) -> None:
         """Waits in the queue until this process may write."""
         if self._pen >= 0:
-            fcntl.flock(self._turn, fcntl.LOCK_EX)
-            fcntl.flock(self._pen, fcntl.LOCK_EX)
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
+            _lock(self._turn)
+            _lock(self._pen)
+            _flock(self._turn, fcntl.LOCK_UN)
 
     def leave(self) -> None:
         """Lets the next one write."""
         if self._pen >= 0:
-            fcntl.flock(self._pen, fcntl.LOCK_UN)
+            _flock(self._pen, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Lets go of the files."""
@@ -38,3 +43,8 @@ class Gate:
             os.close(self._turn)
             os.close(self._pen)
             self._turn = self._pen = -1
+
+
+def _lock(fd: int) -> None:
+    if _flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB) != 0:
+        fcntl.flock(fd, fcntl.LOCK_EX)

@@ -214,8 +214,8 @@ class Writer:
                 self._tell_full(error)
                 for job in jobs:
                     job.answer = _unknown(job) if job.publish_id and isinstance(error, _Doubt) else error
-            self._finish(jobs)
             self._bell.ring(aftermath.rings)
+            self._finish(jobs)
             if self._checkpointer is not None and self._connection is not None:
                 self._checkpoint(self._checkpointer, self._connection, aftermath)
         for event in aftermath.events:
@@ -269,6 +269,7 @@ class Writer:
 
     def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
         """A transaction, with a memory that can be trusted: cleared if anyone else wrote."""
+        # The pragma, not the file control of that name: it tells of others' commits alone.
         ((version,),) = connection.execute("PRAGMA data_version")
         if version != self._data_version:
             self._memory.clear()
