@@ -80,7 +80,7 @@ def test_killed_at_any_write_call_the_store_has_all_that_was_acknowledged_and_no
 def test_killed_by_strace_in_the_middle_of_a_system_call(tmp_path: Path, call: str) -> None:
     killed = 0
     # strace counts calls per thread: the writer's alone come this far.
-    points = spread(3, 150 if call == "pwrite64" else 30, scaled(4, 200))
+    points = spread(3, 150 if call == "pwrite64" else 30, scaled(4, 25))
     for point in points:
         folder = tmp_path / f"{point}"
         folder.mkdir()

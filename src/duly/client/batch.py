@@ -30,6 +30,7 @@ class Delivery:
         "_headers",
         "_index",
         "_lease_id",
+        "_lost",
         "_parcel",
         "_settled",
         "key",
@@ -55,6 +56,7 @@ class Delivery:
         self._lease_id = parcel.lease_id
         self._index = index
         self._settled = False
+        self._lost = False
         self.offset = offset
         self.published_at_ms = published_at_ms
         self.payload = payload
@@ -205,8 +207,8 @@ class Batch(Sequence[Delivery]):
 
     @property
     def lost(self) -> bool:
-        """Whether a lease of this batch is known to be lost."""
-        return bool(self._lost)
+        """Whether something of this batch is known to be lost."""
+        return bool(self._lost) or any(delivery._lost for delivery in self._deliveries or ())
 
     def expires_at_ms(self, lease_id: int) -> int:
         """The end of one lease."""
@@ -275,7 +277,7 @@ class Batch(Sequence[Delivery]):
                 self._open[renewed[0]] = self._open.get(renewed[0], 0) + 1
                 self._expires_at[renewed[0]] = verdicts.expires_at
             elif index in gone:
-                self._lost.add(token.lease_id)
+                continue
             elif settles:
                 self._open[token.lease_id] -= 1
             else:
@@ -283,14 +285,17 @@ class Batch(Sequence[Delivery]):
 
     def lost_deliveries(self) -> list[Delivery]:
         """Deliveries that are not settled and whose lease is known to be lost."""
-        if not self._lost:
+        if not self._lost and self._deliveries is None:
             return []
-        return [delivery for delivery in self.deliveries if delivery._lease_id in self._lost and not delivery._settled]
+        return [delivery for delivery in self.deliveries if not delivery._settled and self._has_lost(delivery)]
 
     def mark_settled(self) -> None:
         """Notes on every delivery that it is settled, unless its lease was lost."""
         for delivery in self._deliveries or ():
-            delivery._settled = delivery._settled or delivery._lease_id not in self._lost
+            delivery._settled = delivery._settled or not self._has_lost(delivery)
+
+    def _has_lost(self, delivery: Delivery) -> bool:
+        return delivery._lost or delivery._lease_id in self._lost
 
     def __enter__(self) -> Batch:
         if self._count:

@@ -616,6 +616,7 @@ def _mark(deliveries: Iterable[Delivery], verdict: str, verdicts: Verdicts) -> l
     for delivery in deliveries:
         token = (delivery._lease_id, delivery._index)
         if token in gone or (delivery._lease_id, None) in gone:
+            delivery._lost = not delivery._settled
             lost.append(delivery)
         elif token in verdicts.renewed:
             delivery._lease_id, delivery._index = verdicts.renewed[token]

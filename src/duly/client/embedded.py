@@ -13,6 +13,8 @@ from ..clock import monotonic_s
 from ..engine.claim import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.retain import Chores
+from ..errors import Error, StoreError
+from ..events import log
 from ..health import Finding
 from ..store.contract import Transaction
 
@@ -58,6 +60,11 @@ class Embedded:
         """The open store; in a forked child, a new one."""
         if self._open.forked:
             with self._lock:
+                if self._open.fork_unsafe:
+                    raise StoreError(
+                        "This process was forked while its parent was inside the store, or the store is in memory: "
+                        "it cannot be used here. Connect in the child, before anything else, or use spawn."
+                    )
                 if self._open.forked:
                     self._open = self._open_store()
                     self._caretaker = Caretaker(self._open)
@@ -119,9 +126,6 @@ class Caretaker:
             self._thread.join()
 
     def _loop(self) -> None:
-        from ..errors import Error
-        from ..events import log
-
         while not self._stopping:
             ticket = self._store.ticket([0], here_only=True)
             try:

@@ -96,7 +96,7 @@ class Checkpointer:
                 # A reader still needs the log: what it kept is cut off with the next slice.
                 pass
             finally:
-                connection.set_busy_timeout(10_000)
+                connection.set_busy_timeout(0)
         self._copied_at = self._pages = 0
 
 

@@ -56,6 +56,8 @@ class SqliteStore:
         self.path = path if path == MEMORY else os.path.abspath(path)
         self.clock = clock
         self.forked = False
+        # The fork came while connections were open: the child cannot use this file.
+        self.fork_unsafe = False
         self._in_memory = path == MEMORY
         self._cache = BlockCache()
         self._inside = ForkGate()
@@ -107,6 +109,7 @@ class SqliteStore:
             self._anchor.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         connection = self._open()
         connection.execute("PRAGMA synchronous = FULL")
+        connection.set_busy_timeout(0)
         # After a burst the WAL shrinks back to this.
         connection.execute("PRAGMA journal_size_limit = 67108864")
         self._checkpointer.watch(connection)
@@ -294,18 +297,19 @@ class SqliteStore:
 
     # Fork
 
-    def before_fork(self) -> bool:
+    def before_fork(self) -> None:
         """Gets everyone out of SQLite and closes every connection."""
         if self._shared is not None or not self._inside.shut(_FORK_WAIT_S):
-            return False
+            self.fork_unsafe = True
+            return
         self._writer.disconnect()
         with self._pool_lock:
             readers, self._pool = self._pool, []
         self._close_all(readers)
-        return True
 
     def after_fork_in_parent(self) -> None:
         """Goes on: connections open again when they are needed."""
+        self.fork_unsafe = False
         self._inside.open()
 
     def after_fork_in_child(self) -> None:

@@ -49,7 +49,7 @@ from .transaction import SqliteTransaction
 
 _JOBS_A_TRANSACTION = 1024
 _COST_A_TRANSACTION = 32 * 1024 * 1024
-_BUSY_MS = 10_000
+_BUSY_S = 10.0
 _SYNC_WAIT_MS = 100
 
 
@@ -134,10 +134,10 @@ class Writer:
         if not self._pen.acquire(blocking=False):
             return False
         try:
-            if self._closing or self._queue.count:
+            # Never waits here: a caller has a deadline, and the thread below has time.
+            if self._closing or self._queue.count or not self._gate.try_enter():
                 return False
-            self._transact([job])
-            return True
+            return self._transact([job], waits=False)
         finally:
             self._pen.release()
 
@@ -194,22 +194,31 @@ class Writer:
                     if full:
                         self._changed.notify_all()
                 if jobs:
-                    self._transact(jobs)
+                    self._transact(jobs, waits=True)
                 elif self._closing:
                     break
         with self._inside:
             self.disconnect()
 
-    def _transact(self, jobs: Sequence[Job]) -> None:
-        """One group commit. Whatever happens, every job is answered."""
+    def _transact(self, jobs: Sequence[Job], *, waits: bool) -> bool:
+        """One group commit, entered at the gate if it does not wait. Whatever happens, every job is answered.
+
+        False, which only one that does not wait answers: the store is locked, nothing was done.
+        """
         with self._inside:
             aftermath = Aftermath()
             try:
-                self._gate.enter()
+                if waits:
+                    self._gate.enter()
                 try:
-                    aftermath = self._attempt(jobs).aftermath
+                    aftermath = self._attempt(jobs, patience_s=_BUSY_S if waits else 0.0).aftermath
                 finally:
                     self._gate.leave()
+            except _Locked as error:
+                if not waits:
+                    return False
+                for job in jobs:
+                    job.answer = error
             except Error as error:
                 self._tell_full(error)
                 for job in jobs:
@@ -220,6 +229,7 @@ class Writer:
                 self._checkpoint(self._checkpointer, self._connection, aftermath)
         for event in aftermath.events:
             tell(event, self._listener)
+        return True
 
     def _finish(self, jobs: Sequence[Job]) -> None:
         """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id."""
@@ -243,11 +253,11 @@ class Writer:
         if isinstance(error, StoreFull):
             tell(Event("store_full", self._clock.now_ms(), facts={"why": str(error)}), self._listener)
 
-    def _attempt(self, jobs: Sequence[Job]) -> SqliteTransaction:
+    def _attempt(self, jobs: Sequence[Job], *, patience_s: float) -> SqliteTransaction:
         """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
         try:
             connection = self._ready_connection()
-            connection.execute("BEGIN IMMEDIATE")
+            _take_lock(connection, patience_s)
         except apsw.Error as error:
             raise translate(error) from error
         try:
@@ -340,7 +350,7 @@ class Writer:
             raise
         finally:
             if self._connection is not None:
-                connection.set_busy_timeout(_BUSY_MS)
+                connection.set_busy_timeout(0)
 
     def _clear_doubt(self, error: apsw.Error) -> NoReturn:
         """After a failed commit: makes sure that nothing of it can come back, then raises."""
@@ -396,8 +406,30 @@ class ForkGate:
             self._changed.notify_all()
 
 
+def _take_lock(connection: apsw.Connection, patience_s: float) -> None:
+    """Begins a transaction. Whoever queues at the gate finds the lock free; a foreign program may hold it."""
+    until = monotonic_s() + patience_s
+    pause = threading.Event()
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except apsw.BusyError as error:
+            if monotonic_s() >= until:
+                raise _Locked("Another program holds the store's write lock. Nothing was done; try again.") from error
+            pause.wait(0.002)
+
+
+class _Locked(Busy):
+    """The store's write lock could not be had in time."""
+
+    code = Busy.code
+
+
 class _Doubt(StoreError):
     """It is unknown whether the transaction was stored."""
+
+    code = StoreError.code
 
 
 def _answer(job: Job) -> Any:
