@@ -157,9 +157,7 @@ class Interleaving:
             part = self.draw.sample(open_, self.draw.randint(0, len(open_)))
             self._settle(batch, part, part)
 
-    def _settle(
-        self, batch: duly.Batch, meant: list[duly.Delivery], given: duly.Batch | list[duly.Delivery]
-    ) -> None:
+    def _settle(self, batch: duly.Batch, meant: list[duly.Delivery], given: duly.Batch | list[duly.Delivery]) -> None:
         verdict = self.draw.choice(VERDICTS)
         if verdict == "bury" and len(meant) > 50:
             verdict = "ack"

@@ -136,7 +136,9 @@ class Group:
         """Whether its next claim buries it: it failed alone, and that was the last attempt."""
         pending = self.pending[place]
         lease = pending.lease
-        return pending.expired(now) and lease is not None and lease.alone and pending.attempts >= self.retry.max_attempts
+        return (
+            pending.expired(now) and lease is not None and lease.alone and pending.attempts >= self.retry.max_attempts
+        )
 
     def leased(self, now: int, consumer: str | None = None) -> int:
         return sum(

@@ -107,9 +107,7 @@ def _lease(group: Group, batch: duly.Batch, due_at: int, consumer: str) -> list[
     for delivery in batch:
         place = (delivery.partition, delivery.offset)
         # The token is opaque; deliveries that share it are one lease.
-        lease = leases.setdefault(
-            delivery._lease_id, Lease(due_at, consumer, delivery.attempt, alone=len(batch) == 1)
-        )
+        lease = leases.setdefault(delivery._lease_id, Lease(due_at, consumer, delivery.attempt, alone=len(batch) == 1))
         lease.places.add(place)
         before = group.pending.get(place)
         suspect = before.suspect if before is not None else None

@@ -20,6 +20,7 @@ Make = Callable[[], Any]
 @pytest.fixture(autouse=True)
 def log(q: duly.Client) -> None:
     q.create_topic("log", kind="log", partitions=3)
+    q.create_topic("single", kind="log")
     q.create_group("log", "g")
     q.publish("log", b"before")
 
@@ -35,7 +36,18 @@ def _message(**fields: Any) -> duly.Message:
 
 BAD_FIELDS: dict[str, list[Any]] = {
     "payload": [None, "text", 5, 1.5, True, {}, [], object(), b"x" * (LIMITS.payload_bytes_default + 1)],
-    "id": ["", 5, b"x", True, {}, object(), "\ud800", "@1-1", "x" * (LIMITS.id_bytes_max + 1), "ü" * LIMITS.id_bytes_max],
+    "id": [
+        "",
+        5,
+        b"x",
+        True,
+        {},
+        object(),
+        "\ud800",
+        "@1-1",
+        "x" * (LIMITS.id_bytes_max + 1),
+        "ü" * LIMITS.id_bytes_max,
+    ],
     "key": ["", 5, b"x", True, {}, object(), "\ud800", "x" * (LIMITS.key_bytes_max + 1)],
     "headers": [
         5,
@@ -98,7 +110,6 @@ def test_what_is_no_batch(q: duly.Client, given: Any) -> None:
 
 
 def test_a_batch_past_its_limits(q: duly.Client) -> None:
-    before = state(q)
     q.update_topic("log", payload_bytes_max=LIMITS.payload_bytes_max)
     before = state(q)
     with pytest.raises(duly.LimitExceeded, match=str(LIMITS.batch_messages_max)):
@@ -113,7 +124,8 @@ def test_a_batch_past_its_limits(q: duly.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "publish_id", [5, b"x", True, "", "\ud800", "a\nb", "a\0b", "x" * (LIMITS.publish_id_chars_max + 1), "~mine", "~", {}]
+    "publish_id",
+    [5, b"x", True, "", "\ud800", "a\nb", "a\0b", "x" * 129, "~mine", "~", {}],
 )
 def test_a_bad_publish_id(q: duly.Client, publish_id: Any) -> None:
     before = state(q)
@@ -164,6 +176,10 @@ def _broken_text() -> Any:
     return pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfe")])
 
 
+def _broken_headers() -> Any:
+    return pa.MapArray.from_arrays([0, 1, 1], _broken_text().slice(0, 1), pa.array(["value"]))
+
+
 PAYLOAD = _binary(b"a", b"b")
 BAD_TABLES: dict[str, tuple[str, Make]] = {
     "no payload": ("payload", lambda: pa.table({"id": ["a", "b"]})),
@@ -177,7 +193,9 @@ BAD_TABLES: dict[str, tuple[str, Make]] = {
     "payload int": ("payload", lambda: pa.table({"payload": [1, 2]})),
     "payload list": ("payload", lambda: pa.table({"payload": [[1], [2]]})),
     "payload too big": ("payload", lambda: pa.table({"payload": _binary(b"a", b"x" * 2**21)})),
-    "id int": ("id", lambda: pa.table({"payload": PAYLOAD, "id": [[1], [2]]})),
+    "id list": ("id", lambda: pa.table({"payload": PAYLOAD, "id": [[1], [2]]})),
+    "id int": ("id", lambda: pa.table({"payload": PAYLOAD, "id": [1, 2]})),
+    "key int": ("key", lambda: pa.table({"payload": PAYLOAD, "key": [1, 2]})),
     "id empty": ("id", lambda: pa.table({"payload": PAYLOAD, "id": ["", "b"]})),
     "id made": ("id", lambda: pa.table({"payload": PAYLOAD, "id": ["@1-1", "b"]})),
     "id too long": ("id", lambda: pa.table({"payload": PAYLOAD, "id": ["x" * (LIMITS.id_bytes_max + 1), "b"]})),
@@ -190,6 +208,7 @@ BAD_TABLES: dict[str, tuple[str, Make]] = {
     "headers int": ("headers", lambda: pa.table({"payload": PAYLOAD, "headers": _maps([("a", 1)], pa.int64())})),
     "headers null": ("headers", lambda: pa.table({"payload": PAYLOAD, "headers": _maps([("a", None)], pa.string())})),
     "headers many": ("header", lambda: pa.table({"payload": PAYLOAD, "headers": _maps(_many_headers(), pa.string())})),
+    "headers no unicode": ("headers", lambda: pa.table({"payload": PAYLOAD, "headers": _broken_headers()})),
     "partition text": ("partition", lambda: pa.table({"payload": PAYLOAD, "partition": ["0", "1"]})),
     "partition float": ("partition", lambda: pa.table({"payload": PAYLOAD, "partition": [0.0, 1.0]})),
     "partition negative": ("partition", lambda: pa.table({"payload": PAYLOAD, "partition": [0, -1]})),
@@ -197,7 +216,10 @@ BAD_TABLES: dict[str, tuple[str, Make]] = {
     "expiry negative": ("expires_at", lambda: pa.table({"payload": PAYLOAD, "expires_at": [-1, None]})),
     "expiry naive": ("expires_at", lambda: pa.table({"payload": PAYLOAD, "expires_at": _times(None)})),
     "expiry text": ("expires_at", lambda: pa.table({"payload": PAYLOAD, "expires_at": ["soon", "x"]})),
-    "expiry decimal": ("expires_at", lambda: pa.table({"payload": PAYLOAD, "expires_at": [decimal.Decimal("1.5")] * 2})),
+    "expiry decimal": (
+        "expires_at",
+        lambda: pa.table({"payload": PAYLOAD, "expires_at": _decimals()}),
+    ),
     "a column, not a table": ("Array", lambda: PAYLOAD),
     "a schema": ("Schema", lambda: pa.schema([("payload", pa.binary())])),
 }
@@ -205,6 +227,10 @@ BAD_TABLES: dict[str, tuple[str, Make]] = {
 
 def _maps(pairs: list[tuple[str, Any]], kind: Any) -> Any:
     return pa.array([pairs, None], pa.map_(pa.string(), kind))
+
+
+def _decimals() -> Any:
+    return pa.array([decimal.Decimal("1.5")] * 2)
 
 
 def _many_headers() -> list[tuple[str, Any]]:
@@ -219,9 +245,11 @@ def _times(zone: str | None) -> Any:
 def test_a_bad_table(q: duly.Client, name: str) -> None:
     word, make = BAD_TABLES[name]
     before = state(q)
-    with pytest.raises(duly.InvalidArgument, match=word):
-        q.publish("log", make())
+    for topic in ("log", "single"):
+        with pytest.raises(duly.InvalidArgument, match=word):
+            q.publish(topic, make())
     assert state(q) == before
+    assert q.read("single") == []
 
 
 TABLES: dict[str, Make] = {

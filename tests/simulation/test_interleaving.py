@@ -111,4 +111,3 @@ def _drain(q: duly.Client) -> list[int]:
     left = q.describe_group("t", "g")
     assert (left.lag, left.pending) == (0, 0)
     return numbers
-

@@ -40,7 +40,10 @@ def main(folder: Path, seed: int) -> None:
         note("acking", chosen)
         assert q.ack(part).lost == ()
         note("acked", chosen)
-        draw.choice([q.release, lambda given: q.nack(given, delay=0), lambda given: None])(batch)
+        if draw.random() < 0.3:
+            q.release(batch)
+        elif draw.random() < 0.5:
+            q.nack(batch, delay=0)
 
 
 if __name__ == "__main__":

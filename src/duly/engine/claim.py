@@ -276,7 +276,10 @@ class _Claiming:
                 high, full = self._within_budget(block, low, high, first=at == start and not self.leases)
                 if high > low:
                     slices.append(Slice(block, low, high, at - start))
-                    gone.extend(at - start + shift for shift in _expired_shifts(block, low, high, self.tx.now_ms))
+                    expired = _expired_shifts(block, low, high, self.tx.now_ms)
+                    gone.extend(at - start + shift for shift in expired)
+                    # What is not delivered takes nothing of what may be.
+                    self.budget += sum(block.columns.size(low + shift) for shift in expired)
                     at += high - low
                 if full:
                     break

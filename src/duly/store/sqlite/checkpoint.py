@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 
 import apsw
 
-# Pages of 4 KiB: copy every 4 MiB in the background; start over at 32 MiB, for a long log is slow to read.
+# Pages of 4 KiB: copy every 4 MiB in the background; start over at 16 MiB, for a long log is slow to read.
 _COPY_PAGES = 1024
-_RESTART_PAGES = 8 * 1024
+_RESTART_PAGES = 4 * 1024
 _TRUNCATE_WAIT_MS = 200
 
 

@@ -111,7 +111,7 @@ class SqliteStore:
         connection.execute("PRAGMA synchronous = FULL")
         connection.set_busy_timeout(0)
         # After a burst the WAL shrinks back to this.
-        connection.execute("PRAGMA journal_size_limit = 67108864")
+        connection.execute("PRAGMA journal_size_limit = 16777216")
         self._checkpointer.watch(connection)
         return connection
 
