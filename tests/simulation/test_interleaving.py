@@ -14,10 +14,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import duly
 from tests.conftest import scaled
 
 from .interleaving import Interleaving
+
+pytestmark = pytest.mark.timeout(scaled(300, 7200))
 
 GIVEN_SEED = os.environ.get("DULY_TEST_SEED")
 
@@ -30,7 +34,7 @@ def seeds(small: int, full: int) -> list[int]:
 
 
 def test_every_message_is_accounted_for_whatever_is_interleaved(tmp_path: Path) -> None:
-    for seed in seeds(15, 3000):
+    for seed in seeds(12, 1000):
         print(f"DULY_TEST_SEED={seed}")
         driver = Interleaving(str(tmp_path / f"{seed}.duly"), seed)
         try:
@@ -43,7 +47,7 @@ def test_every_message_is_accounted_for_whatever_is_interleaved(tmp_path: Path) 
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    for seed in seeds(2, 200):
+    for seed in seeds(2, 100):
         print(f"DULY_TEST_SEED={seed}")
         folder = tmp_path / str(seed)
         folder.mkdir()

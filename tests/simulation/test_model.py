@@ -19,6 +19,9 @@ from . import rules
 from .machine import GROUPS, PARTITIONS, Machine, moment
 from .model import Group
 
+# Hypothesis takes up to five minutes to shrink what it has found.
+pytestmark = pytest.mark.timeout(scaled(600, 7200))
+
 CONSUMERS = ("ann", "bob")
 VERDICTS = ("ack", "nack", "release", "extend", "bury")
 
@@ -129,6 +132,21 @@ class DulyModel(Machine):
     def claim_many(self, name: tuple[str, str], lease: float, consumer: str) -> None:
         self._claim(name, 1000, None, lease, consumer)
 
+    @rule(
+        name=which,
+        verdict=st.sampled_from(VERDICTS),
+        delay=st.none() | st.sampled_from([0.5, 4]),
+        seconds=st.sampled_from([0, 0.4, 1.9, 2, 3.9, 4, 5, 10]),
+        most=st.integers(1, 6),
+    )
+    def work(self, name: tuple[str, str], verdict: str, delay: float | None, seconds: float, most: int) -> None:
+        """The usual round: claim, settle what comes, and look again a little before or after it is due."""
+        if self._claim(name, most, None, None, "bob"):
+            batch = self.batches[-1]
+            self._settle(batch, verdict, batch.held, batch.batch, delay)
+            self.clock.advance(seconds)
+            self._claim(name, most, None, None, "ann")
+
     @rule(data=st.data(), verdict=st.sampled_from(VERDICTS), delay=st.none() | st.sampled_from([0.5, 4]))
     def settle_some(self, data: st.DataObject, verdict: str, delay: float | None) -> None:
         """Some deliveries of any batch, old or new, some of them twice."""
@@ -235,9 +253,9 @@ class DulyModel(Machine):
             offsets = self.q.seek(*name, offset={partition: offset})
             assert offsets == {partition: offset}
         elif choice == "at":
-            moment = self.now - data.draw(st.integers(0, 30_000))
-            offsets = self.q.seek(*name, at=moment(moment))
-            assert offsets == {p: topic.offset_at(p, moment) for p in range(PARTITIONS[name[0]])}
+            since = self.now - data.draw(st.integers(0, 30_000))
+            offsets = self.q.seek(*name, at=moment(since))
+            assert offsets == {p: topic.offset_at(p, since) for p in range(PARTITIONS[name[0]])}
         else:
             offsets = self.q.seek(*name, to=choice)
             bounds = topic.firsts if choice == "earliest" else topic.ends()
@@ -316,7 +334,7 @@ class DulyModel(Machine):
 
 TestDulyModel = DulyModel.TestCase
 TestDulyModel.settings = settings(
-    max_examples=scaled(60, 5000),
+    max_examples=scaled(80, 3000),
     stateful_step_count=scaled(40, 80),
     deadline=None,
     print_blob=True,

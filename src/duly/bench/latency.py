@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import duly
@@ -21,14 +23,16 @@ def measure(path: Path, *, messages: int, per_s: float) -> dict[str, float]:
         code = f"from duly.bench.latency import produce; produce({str(path)!r}, {messages}, {per_s})"
         producer = subprocess.Popen([sys.executable, "-c", code])
         waits: list[float] = []
-        try:
+
+        def consume() -> None:
             while len(waits) < messages and (waits or producer.poll() is None):
                 batch = client.claim("latency", group="bench", wait=5)
                 now = monotonic_s()
                 waits.extend((now - _STAMP.unpack(payload)[0]) * 1000 for payload in batch.payloads)
                 client.ack(batch)
-        finally:
-            producer.wait()
+
+        _in_a_thread(consume)
+        producer.wait()
     waits.sort()
     return {
         "messages": len(waits),
@@ -40,11 +44,20 @@ def measure(path: Path, *, messages: int, per_s: float) -> dict[str, float]:
 
 def produce(path: str, messages: int, per_s: float) -> None:
     """The other process."""
-    import threading
-
     pause = threading.Event()
-    with duly.connect(path) as client:
-        began = monotonic_s()
-        for number in range(messages):
-            pause.wait(max(0.0, began + number / per_s - monotonic_s()))
-            client.publish("latency", _STAMP.pack(monotonic_s()))
+
+    def work() -> None:
+        with duly.connect(path) as client:
+            began = monotonic_s()
+            for number in range(messages):
+                pause.wait(max(0.0, began + number / per_s - monotonic_s()))
+                client.publish("latency", _STAMP.pack(monotonic_s()))
+
+    _in_a_thread(work)
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    """Off the main thread, as in a server or a worker."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import duly
@@ -38,7 +39,7 @@ def measure(client: duly.Client, folder: Path, load: Load) -> dict[str, float]:
     with client.claim("bench", group="bench", max_messages=load.batch):
         pass
     publish_s, floor_s = _publish_beside_floor(client, folder, load, payloads, batches)
-    claim_s = _drain(client, load, batches * load.batch)
+    claim_s = _timed(lambda: _in_threads([lambda: _drain(client, load, batches * load.batch)]))
     messages = batches * load.batch
     return {
         "messages": messages,
@@ -67,13 +68,17 @@ def _publish_beside_floor(
 
 
 def _publish(client: duly.Client, threads: int, payloads: list[bytes], batches: int) -> None:
-    """Publishes from worker threads, as servers do."""
     shares = [batches * (n + 1) // threads - batches * n // threads for n in range(threads)]
-    workers = [threading.Thread(target=_publish_alone, args=(client, payloads, share)) for share in shares]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    _in_threads([partial(_publish_alone, client, payloads, share) for share in shares])
+
+
+def _in_threads(work: list[Callable[[], None]]) -> None:
+    """Off the main thread, as in a server or a worker."""
+    running = [threading.Thread(target=part) for part in work]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
 
 
 def _publish_alone(client: duly.Client, payloads: list[bytes], batches: int) -> None:
@@ -87,18 +92,16 @@ def _floor(file: int, data: bytes, batches: int) -> None:
         os.fdatasync(file)
 
 
-def _drain(client: duly.Client, load: Load, messages: int) -> float:
-    """Claims and acks everything, payloads taken out as Python bytes; big claims whatever the publish batch."""
+def _drain(client: duly.Client, load: Load, messages: int) -> None:
+    """Claims and acks everything, payloads taken out as Python bytes; in big claims, whatever the publish batch."""
     got = 0
     size = max(load.batch, 1000)
-    began = monotonic_s()
     while got < messages:
         batch = client.claim("bench", group="bench", max_messages=size)
         got += len(batch.payloads)
         client.ack(batch)
         if not len(batch):
             raise duly.Error(f"Only {got} of {messages} messages came back.")
-    return monotonic_s() - began
 
 
 def _timed(work: Callable[[], None]) -> float:

@@ -1,12 +1,17 @@
 """When a partition next needs looking after. One entry a partition, written only when it changes.
 
 Nothing walks over topics: publish and ack note here that something will have to be done, and the
-chores (chores.py) sleep until the earliest entry. A topic that keeps everything never has one.
+chores (retain.py) sleep until the earliest entry. A topic is given its first one when it is made, so that
+the first publish to each of a hundred thousand has nothing to write but its block; a look that finds an
+empty log leaves none.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..store.contract import AgendaRow, TopicRow, Transaction
+from .find import head_of
 
 TRUNCATE, ERASE, GIVE_BACK, FORGET = "truncate", "erase", "give_back", "forget"
 
@@ -35,11 +40,26 @@ def note_moved(tx: Transaction, topic: TopicRow) -> None:
         schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms + SOON_MS)
 
 
+def note_created(tx: Transaction, topic: TopicRow) -> None:
+    """A topic was made: what will be published will age."""
+    age_ms = topic.settings.kept.age_ms
+    for partition in topic.partitions if age_ms is not None else ():
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms + (age_ms or 0))
+
+
 def schedule(tx: Transaction, tenant_id: int, partition: int, chore: str, due_at: int) -> None:
-    """Sees to it that the chore is done by `due_at`; an earlier entry stays."""
-    key = ("agenda", partition, chore)
-    known = tx.recall(key)
-    if known is None or due_at < known:
+    """Sees to it that a partition is looked at by `due_at`; an earlier entry stays."""
+    head = head_of(tx, tenant_id, partition)
+    if head.look_at is None or due_at < head.look_at:
         tx.agenda_put(AgendaRow(tenant_id, partition, chore, due_at))
-        tx.remember(key, due_at)
+        tx.remember(("head", partition), replace(head, look_at=due_at))
+        tx.aftermath.rings.add(0)
+
+
+def schedule_store(tx: Transaction, chore: str, due_at: int) -> None:
+    """Sees to it that a chore of the store itself is done by `due_at`; an earlier entry stays."""
+    known = tx.recall(("agenda", chore))
+    if known is None or due_at < known:
+        tx.agenda_put(AgendaRow(0, 0, chore, due_at))
+        tx.remember(("agenda", chore), due_at)
         tx.aftermath.rings.add(0)

@@ -26,7 +26,7 @@ from ..errors import Error, InvalidArgument, LimitExceeded
 from ..limits import LIMITS, MINUTE_MS
 from ..message import Receipt, Span
 from ..store.contract import BlockMeta, Head, TopicRow, Transaction
-from .agenda import FORGET, note_published, schedule
+from .agenda import FORGET, note_published, schedule_store
 from .block import Block, Piece, Place, encode, form_blocks
 from .columns import Checked, Columns
 from .find import find_log, head_of
@@ -155,7 +155,7 @@ def _place(tx: Transaction, command: Publish, tails: dict[int, _Tail]) -> Receip
 def _remember(tx: Transaction, topic: TopicRow, receipt: Receipt) -> None:
     expires_at = tx.now_ms + LIMITS.publish_id_ms
     tx.receipt_insert(topic, receipt.publish_id, expires_at, msgspec.msgpack.encode(receipt))
-    schedule(tx, 0, 0, FORGET, expires_at)
+    schedule_store(tx, FORGET, expires_at)
 
 
 @dataclass(frozen=True, slots=True)

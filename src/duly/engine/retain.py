@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from ..events import Event
 from ..store.contract import AgendaRow, GroupRow, TopicRow, Transaction
-from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule
+from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule, schedule_store
 from .block import Place, encode
 from .find import cursor_of, head_of, set_head
 from .lease import live_offsets
@@ -46,7 +46,7 @@ def run_chores(tx: Transaction, commands: Sequence[Chores]) -> list[int | Except
     row = tx.agenda_next()
     if row is not None and row.due_at <= tx.now_ms:
         tx.agenda_delete(row)
-        tx.remember(("agenda", row.partition, row.chore), None)
+        tx.remember(("head", row.partition) if row.partition else ("agenda", row.chore), None)
         _CHORES[row.chore](tx, row)
         row = tx.agenda_next()
     return [-1 if row is None else row.due_at for _ in commands]
@@ -68,7 +68,7 @@ def _truncate(tx: Transaction, row: AgendaRow) -> None:
         schedule(tx, row.tenant_id, row.partition, TRUNCATE, tx.now_ms)
         return
     if deleted:
-        schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
+        schedule_store(tx, GIVE_BACK, tx.now_ms)
     _sweep_kept(tx, topic, row.partition)
     _schedule_next(tx, topic, row.partition)
 
@@ -238,20 +238,20 @@ def _erase(tx: Transaction, row: AgendaRow) -> None:
     if more:
         schedule(tx, row.tenant_id, row.partition, ERASE, tx.now_ms)
     else:
-        schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
+        schedule_store(tx, GIVE_BACK, tx.now_ms)
 
 
 def _give_back(tx: Transaction, _: AgendaRow) -> None:
     """Returns free pages to the device, a slice at a time."""
     if tx.give_back_space(_PAGES_A_SLICE):
-        schedule(tx, 0, 0, GIVE_BACK, tx.now_ms)
+        schedule_store(tx, GIVE_BACK, tx.now_ms)
 
 
 def _forget(tx: Transaction, _: AgendaRow) -> None:
     """Forgets publish ids whose day is over."""
     oldest = tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE)
     if oldest is not None:
-        schedule(tx, 0, 0, FORGET, max(oldest, tx.now_ms + SOON_MS))
+        schedule_store(tx, FORGET, max(oldest, tx.now_ms + SOON_MS))
 
 
 _CHORES = {TRUNCATE: _truncate, ERASE: _erase, GIVE_BACK: _give_back, FORGET: _forget}

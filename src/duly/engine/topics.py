@@ -10,7 +10,7 @@ from ..errors import InvalidArgument, StaleVersion, TopicExists, TopicNotEmpty
 from ..store.contract import Head, TopicRow, Transaction
 from ..tenant import check_name
 from ..topic import PartitionDescription, TopicDescription, TopicSettings
-from .agenda import ERASE, TRUNCATE, schedule
+from .agenda import ERASE, TRUNCATE, note_created, schedule
 from .find import find_topic, head_of, set_cursor, set_head
 from .read import check_offset, partition_id
 from .retain import rehome
@@ -91,6 +91,7 @@ def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
     existing = tx.topic_find(command.tenant, command.topic)
     if existing is None:
         existing = tx.topic_insert(command.tenant, command.topic, command.settings)
+        note_created(tx, existing)
     elif not command.exist_ok:
         raise TopicExists(f"Topic {command.topic!r} exists. Use update_topic, or pass exist_ok=True.")
     elif existing.settings != command.settings:
@@ -135,7 +136,6 @@ def delete_topic(tx: Transaction, command: DeleteTopic) -> None:
     tx.topic_delete(topic)
     tx.remember(("topic", topic.tenant, topic.name), None)
     for partition in topic.partitions:
-        tx.remember(("head", partition), None)
         schedule(tx, topic.tenant_id, partition, ERASE, tx.now_ms)
     tx.aftermath.rings.update(topic.partitions)
 
@@ -191,7 +191,7 @@ def describe_topic(tx: Transaction, command: DescribeTopic) -> TopicDescription:
 
 def list_topics(tx: Transaction, command: ListTopics) -> list[str]:
     """Names of topics after a name, in order."""
-    return [topic.name for topic in tx.topic_list(command.tenant, command.after, command.limit)]
+    return tx.topic_list(command.tenant, command.after, command.limit)
 
 
 def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:

@@ -55,6 +55,8 @@ class Head:
     next_offset: int
     published_at: int
     archived_to: int
+    # When a chore wants to look at the partition; None while there is nothing to do.
+    look_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +120,18 @@ class DeadRow:
 
 @dataclass(frozen=True, slots=True)
 class AgendaRow:
-    """A chore and when it is due: the one index of what comes next."""
+    """A chore and when it is due; of a partition, or (tenant and partition 0) of the store."""
 
     tenant_id: int
     partition: int
     chore: str
     due_at: int
+
+
+C = TypeVar("C")
+R = TypeVar("R")
+# A verb takes commands of one kind and answers each; an answer may be an error of that command alone.
+Verb = Callable[["Transaction", Sequence[C]], "Sequence[R | Exception]"]
 
 
 @dataclass(slots=True)
@@ -135,6 +143,16 @@ class Aftermath:
     rings: set[int] = field(default_factory=set)
     # Space was freed inside the store; the device has yet to get it.
     freed: bool = False
+
+
+def unsynced(verb: Verb[C, R]) -> Verb[C, R]:
+    """Marks a verb whose commit need not be synced: what it did may be undone by a power loss.
+
+    So it is with a claim where its consumers run on the store's own machine: they lose power too.
+    The next synced commit carries it along.
+    """
+    verb.unsynced = True  # type: ignore[attr-defined]
+    return verb
 
 
 class Transaction(Protocol):
@@ -156,7 +174,7 @@ class Transaction(Protocol):
     def tenant_id(self, name: str) -> int | None: ...
     def tenant_insert(self, name: str) -> int: ...
     def topic_find(self, tenant: str, name: str) -> TopicRow | None: ...
-    def topic_list(self, tenant: str, after: str, limit: int) -> list[TopicRow]: ...
+    def topic_list(self, tenant: str, after: str, limit: int) -> list[str]: ...
     def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow: ...
     def topic_update(self, topic: TopicRow, settings: TopicSettings, paused: bool) -> TopicRow: ...
     def topic_delete(self, topic: TopicRow) -> None: ...
@@ -217,12 +235,6 @@ class Transaction(Protocol):
     def agenda_delete(self, row: AgendaRow) -> None: ...
     def erase(self, tenant_id: int, partition: int, limit: int) -> bool: ...
     def give_back_space(self, pages_max: int) -> bool: ...
-
-
-C = TypeVar("C")
-R = TypeVar("R")
-# A verb takes commands of one kind and answers each; an answer may be an error of that command alone.
-Verb = Callable[[Transaction, Sequence[C]], "Sequence[R | Exception]"]
 
 
 class Store(Protocol):

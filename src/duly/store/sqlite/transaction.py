@@ -125,33 +125,23 @@ class SqliteTransaction:
         return found
 
     def topic_find(self, tenant: str, name: str) -> TopicRow | None:
-        return self._topic(self._one("topic_find", tenant=tenant, name=name))
-
-    def topic_list(self, tenant: str, after: str, limit: int) -> list[TopicRow]:
-        rows = list(self._rows("topic_list", tenant=tenant, after=after, limit=limit))
-        return [topic for row in rows if (topic := self._topic(row)) is not None]
-
-    def topic_of_partition(self, partition: int) -> TopicRow | None:
-        return self._topic(self._one("topic_of_partition", partition=partition))
-
-    def _topic(self, row: Any) -> TopicRow | None:
-        if row is None:
+        rows = self._rows("topic_find", tenant=tenant, name=name).fetchall()
+        if not rows:
             return None
-        topic_id, tenant_id, tenant, name, settings, paused, version, created_at = row
-        partitions = tuple(partition for (partition,) in self._rows("topic_partitions", topic=topic_id))
+        topic_id, tenant_id, tenant, name, settings, paused, version, created_at, _ = rows[0]
+        partitions = tuple(row[-1] for row in rows if row[-1] is not None)
         if not partitions:
             raise StoreError(f"The partitions of topic {name!r} are missing from the store. Run `duly doctor`.")
         return TopicRow(
-            topic_id,
-            tenant_id,
-            tenant,
-            name,
-            parse_settings(settings),
-            bool(paused),
-            version,
-            created_at,
-            partitions,
+            topic_id, tenant_id, tenant, name, parse_settings(settings), bool(paused), version, created_at, partitions
         )
+
+    def topic_list(self, tenant: str, after: str, limit: int) -> list[str]:
+        return [name for (name,) in self._rows("topic_list", tenant=tenant, after=after, limit=limit)]
+
+    def topic_of_partition(self, partition: int) -> TopicRow | None:
+        row = self._one("topic_of_partition", partition=partition)
+        return None if row is None else self.topic_find(*row)
 
     def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow:
         tenant_id = self.tenant_id(tenant) or self.tenant_insert(tenant)
@@ -205,12 +195,10 @@ class SqliteTransaction:
         row = self._one("head", tenant=tenant_id, partition=partition)
         if row is None:
             raise StoreError(f"Partition {partition} is gone from the store. Run `duly doctor`.")
-        first_offset, next_offset, published_at, archived_to = row
-        newest = self._one("block_newest", tenant=tenant_id, partition=partition)
-        if newest is not None:
-            base, count, _, at = newest
-            next_offset, published_at = max(next_offset, base + count), max(published_at, at)
-        return Head(first_offset, next_offset, published_at, archived_to)
+        first_offset, next_offset, published_at, archived_to, look_at, ends, newest_at = row
+        if ends is not None:
+            next_offset, published_at = max(next_offset, ends), max(published_at, newest_at)
+        return Head(first_offset, next_offset, published_at, archived_to, look_at)
 
     def head_update(self, tenant_id: int, partition: int, head: Head) -> None:
         self._rows(
@@ -423,14 +411,20 @@ class SqliteTransaction:
     # Chores
 
     def agenda_put(self, row: AgendaRow) -> None:
-        self._rows("agenda_put", tenant=row.tenant_id, partition=row.partition, chore=row.chore, due_at=row.due_at)
+        if row.partition:
+            self._rows("part_look", tenant=row.tenant_id, partition=row.partition, due_at=row.due_at)
+        else:
+            self._rows("agenda_put", chore=row.chore, due_at=row.due_at)
 
     def agenda_next(self) -> AgendaRow | None:
         row = self._one("agenda_next")
         return None if row is None else AgendaRow(*row)
 
     def agenda_delete(self, row: AgendaRow) -> None:
-        self._rows("agenda_delete", tenant=row.tenant_id, partition=row.partition, chore=row.chore)
+        if row.partition:
+            self._rows("part_look", tenant=row.tenant_id, partition=row.partition, due_at=None)
+        else:
+            self._rows("agenda_delete", chore=row.chore)
 
     def erase(self, tenant_id: int, partition: int, limit: int) -> bool:
         place = {"tenant": tenant_id, "partition": partition}

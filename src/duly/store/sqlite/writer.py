@@ -12,6 +12,8 @@ and its data still in the processor's cache. Not so the main thread, where a sig
       │           └──rollback──▶ answered with the error; nothing was done
       └─ timeout: withdrawn, nothing was done      (a timeout while running: outcome unknown)
 
+A transaction of claims alone is not synced (contract.py says why that is safe); the next one that is, carries it along.
+
 Inside a transaction neighbouring jobs of one verb run as one call under a savepoint. Should that
 call raise, it is undone and each job runs again alone under its own: one caller's error is nobody else's.
 
@@ -100,6 +102,8 @@ class Writer:
         self._listener = listener
         self._data_version = -1
         self._in_doubt = False
+        # Whether the connection syncs at commit: as it is opened, it does.
+        self._synced = True
         self._queue: FairQueue[Job] = FairQueue()
         self._changed = threading.Condition()
         # Held by whoever runs a transaction: the thread below, or a caller.
@@ -257,6 +261,7 @@ class Writer:
         """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
         try:
             connection = self._ready_connection()
+            self._set_sync(connection, any(not hasattr(job.verb, "unsynced") for job in jobs))
             _take_lock(connection, patience_s)
         except apsw.Error as error:
             raise translate(error) from error
@@ -276,6 +281,11 @@ class Writer:
         self._memory.commit()
         tx.committed()
         return tx
+
+    def _set_sync(self, connection: apsw.Connection, synced: bool) -> None:
+        if synced != self._synced:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            self._synced = synced
 
     def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
         """A transaction, with a memory that can be trusted: cleared if anyone else wrote."""
@@ -326,10 +336,12 @@ class Writer:
     def _ready_connection(self) -> apsw.Connection:
         if self._connection is None:
             self._connection = self._connect()
+            self._synced = True
             self._memory.clear()
             self._data_version = -1
             self._sync_log(self._connection)
         if self._in_doubt:
+            self._set_sync(self._connection, True)
             self._write_over(self._connection)
         return self._connection
 

@@ -23,6 +23,7 @@ CREATE TABLE duly_topic (
 
 -- topic is NULL once the topic is deleted and the partition waits to be erased.
 -- next_offset is a floor: the newest block says where the log really ends.
+-- look_at_ms: when a chore wants to look at it; NULL while there is nothing to do.
 CREATE TABLE duly_part (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant          INTEGER NOT NULL,
@@ -31,8 +32,10 @@ CREATE TABLE duly_part (
     first_offset    INTEGER NOT NULL DEFAULT 0,
     next_offset     INTEGER NOT NULL DEFAULT 0,
     published_at_ms INTEGER NOT NULL DEFAULT 0,
-    archived_to     INTEGER NOT NULL DEFAULT 0
+    archived_to     INTEGER NOT NULL DEFAULT 0,
+    look_at_ms      INTEGER
 );
+CREATE INDEX duly_part_look ON duly_part (look_at_ms) WHERE look_at_ms IS NOT NULL;
 CREATE INDEX duly_part_of_topic ON duly_part (topic, number);
 
 -- data comes last: reading what stands before it does not touch its overflow pages.
@@ -127,11 +130,8 @@ CREATE TABLE duly_consumer (
 ) WITHOUT ROWID;
 CREATE INDEX duly_consumer_of_group ON duly_consumer (tenant, grp);
 
+-- Chores of the store itself.
 CREATE TABLE duly_agenda (
-    tenant    INTEGER NOT NULL,
-    partition INTEGER NOT NULL,
-    chore     TEXT NOT NULL,
-    due_at_ms INTEGER NOT NULL,
-    PRIMARY KEY (tenant, partition, chore)
+    chore     TEXT PRIMARY KEY,
+    due_at_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX duly_agenda_due ON duly_agenda (due_at_ms);

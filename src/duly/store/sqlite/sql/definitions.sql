@@ -10,15 +10,17 @@ VALUES (:name)
 RETURNING id;
 
 -- topic_find
--- Zero rows: the tenant has no such topic.
-SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms
-  FROM duly_topic AS topic
-  JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
+-- A row for every partition. Zero rows: the tenant has no such topic.
+SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms, part.id
+  FROM duly_tenant AS tenant
+  JOIN duly_topic AS topic ON topic.tenant = tenant.id
+  LEFT JOIN duly_part AS part ON part.topic = topic.id
  WHERE tenant.name = :tenant
-   AND topic.name = :name;
+   AND topic.name = :name
+ ORDER BY part.number;
 
 -- topic_list
-SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms
+SELECT topic.name
   FROM duly_topic AS topic
   JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
  WHERE tenant.name = :tenant
@@ -28,17 +30,11 @@ SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, versio
 
 -- topic_of_partition
 -- Zero rows: the topic was deleted.
-SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, topic.created_at_ms
+SELECT tenant.name, topic.name
   FROM duly_part AS part
   JOIN duly_topic AS topic ON topic.id = part.topic
   JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
  WHERE part.id = :partition;
-
--- topic_partitions
-SELECT id
-  FROM duly_part
- WHERE topic = :topic
- ORDER BY number;
 
 -- topic_insert
 INSERT INTO duly_topic (tenant, name, settings, created_at_ms)

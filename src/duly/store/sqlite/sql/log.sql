@@ -1,9 +1,17 @@
 -- head
--- Zero rows: the partition does not exist.
-SELECT first_offset, next_offset, published_at_ms, archived_to
-  FROM duly_part
- WHERE id = :partition
-   AND tenant = :tenant;
+-- With the end and the time of the newest block, if there is one. Zero rows: the partition does not exist.
+SELECT part.first_offset, part.next_offset, part.published_at_ms, part.archived_to, part.look_at_ms,
+       newest.base + newest.count, newest.published_at_ms
+  FROM duly_part AS part
+  LEFT JOIN duly_block AS newest
+    ON newest.tenant = part.tenant
+   AND newest.partition = part.id
+   AND newest.base = (SELECT max(base)
+                        FROM duly_block
+                       WHERE tenant = :tenant
+                         AND partition = :partition)
+ WHERE part.id = :partition
+   AND part.tenant = :tenant;
 
 -- head_update
 UPDATE duly_part
@@ -13,15 +21,6 @@ UPDATE duly_part
        archived_to = :archived_to
  WHERE id = :partition
    AND tenant = :tenant;
-
--- block_newest
--- Zero rows: the log is empty, the partition's own row says where it ends.
-SELECT base, count, bytes, published_at_ms
-  FROM duly_block
- WHERE tenant = :tenant
-   AND partition = :partition
- ORDER BY base DESC
- LIMIT 1;
 
 -- block_insert
 INSERT INTO duly_block (tenant, partition, base, count, bytes, published_at_ms, data)
