@@ -101,7 +101,7 @@ def moment_ms(moment: datetime, name: str) -> int:
     """An aware datetime in milliseconds since 1970; naive ones are refused."""
     if not isinstance(moment, datetime):
         raise InvalidArgument(f"{name} must be a datetime with a time zone, not {type(moment).__name__}.")
-    if moment.tzinfo is None:
+    if moment.utcoffset() is None:
         raise InvalidArgument(
             f"{name} has no time zone, so it names no moment. "
             "Give one: datetime.now(timezone.utc), or moment.astimezone()."

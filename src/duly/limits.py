@@ -32,6 +32,8 @@ class Limits:
     batch_bytes_max: int = 128 * 1024 * 1024
     # A claim's bookkeeping is per lease; its payloads are in memory at once.
     claim_messages_max: int = 100_000
+    # A waiting claim is asked again after this, so that a lost one cannot wait for ever.
+    wait_ms_max: int = DAY_MS
     claim_bytes_default: int = 64 * 1024 * 1024
     read_messages_max: int = 100_000
     # A block is read whole to serve one of its messages.

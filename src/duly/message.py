@@ -39,10 +39,10 @@ class Message:
     def json(cls, value: Any, **fields: Any) -> Message:
         """A message whose payload is `value` as compact UTF-8 JSON."""
         try:
-            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        except (TypeError, ValueError) as error:
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgument(f"The value cannot be written as JSON: {error}.") from error
-        return cls(text.encode(), **fields)
+        return cls(text, **fields)
 
 
 @dataclass(frozen=True, slots=True)

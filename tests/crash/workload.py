@@ -219,7 +219,7 @@ def live(order: dict[str, Any]) -> None:
         vfs = DiskVFS(disk)
         apsw.Connection = Connection  # type: ignore[misc]
         disk.kill_at = order.get("kill_at")
-        disk.fault = _sync_faults(order.get("fail_syncs", ()))
+        disk.fault = _sync_faults(order.get("fail_syncs", ()), order.get("fail_of", ""))
     checkpoint._COPY_PAGES, checkpoint._RESTART_PAGES = COPY_PAGES, RESTART_PAGES
     _alter_writer(order.get("pragmas", ()))
     journal = Journal(order["journal"], disk)
@@ -264,16 +264,18 @@ def _alter_writer(pragmas: Sequence[str]) -> None:
     setattr(SqliteStore, "_connect_writer", altered)  # noqa: B010
 
 
-def _sync_faults(failing: Sequence[int]) -> Callable[[str, str], Exception | None] | None:
-    """Fails the syncs with these numbers."""
+def _sync_faults(failing: Sequence[int], of: str) -> Callable[[str, str], Exception | None] | None:
+    """Fails the syncs with these numbers, counted on files with such a name."""
     if not failing:
         return None
     numbers, seen = set(failing), 0
 
     def fault(what: str, name: str) -> Exception | None:
         nonlocal seen
-        seen += what == "sync"
-        return sync_failure() if what == "sync" and seen in numbers else None
+        if what != "sync" or not name.endswith(of):
+            return None
+        seen += 1
+        return sync_failure() if seen in numbers else None
 
     return fault
 

@@ -68,6 +68,11 @@ class Machine(RuleBasedStateMachine):
             self.topics[name] = Topic.new(name, partitions, ttl_ms)
         for group in GROUPS:
             self._create_group(group, "earliest", dict.fromkeys(range(PARTITIONS[group[0]]), 0))
+        for name in PARTITIONS:
+            self._publish(name, [duly.Message(b"%d" % n, key=f"k{n}") for n in range(6)])
+
+    def _publish(self, name: str, batch: list[duly.Message]) -> None:
+        self.topics[name].stored(batch, self.q.publish(name, batch), self.now)
 
     def _create_group(self, name: tuple[str, str], start: str, cursors: dict[int, int]) -> None:
         lease_ms, retry, dead_letters = GROUPS[name]
@@ -208,18 +213,21 @@ class Machine(RuleBasedStateMachine):
 
     def _drain_group(self, name: tuple[str, str], topic: Topic, group: Group) -> None:
         idle = 0
-        while idle < 3:
+        # An empty claim may leave some of the expired where they are; the next one goes on.
+        while idle < 5 and (idle == 0 or self._open(name)):
             self.clock.advance(100_000)
             if self._claim(name, 1000, None, None, "ann"):
-                idle = 0
                 batch = self.batches[-1]
                 done = rules.answered(batch, batch.held, self.q.ack(batch.batch))
                 rules.apply(batch, "ack", done, now=self.now, delay_ms=None)
             else:
                 idle += 1
-        left = self.q.describe_group(*name)
-        assert (left.lag, left.leased, left.retrying) == (0, 0, 0)
+        assert self._open(name) == 0
         for place in list(group.pending):
             assert topic.gone(place, self.now) or group.buried_by_expiry(place, self.now), f"{place} was lost"
             group.end([place], "expired")
         assert topic.unaccounted(group) == []
+
+    def _open(self, name: tuple[str, str]) -> int:
+        described = self.q.describe_group(*name)
+        return described.lag + described.pending

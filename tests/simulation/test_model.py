@@ -68,8 +68,7 @@ class DulyModel(Machine):
 
     @rule(name=topic_names, data=st.data())
     def publish(self, name: str, data: st.DataObject) -> None:
-        batch = data.draw(messages(PARTITIONS[name]))
-        self.topics[name].stored(batch, self.q.publish(name, batch), self.now)
+        self._publish(name, data.draw(messages(PARTITIONS[name])))
 
     @rule(name=topic_names, payloads=st.lists(st.binary(max_size=5), min_size=1, max_size=4))
     def publish_bytes(self, name: str, payloads: list[bytes]) -> None:
@@ -141,6 +140,7 @@ class DulyModel(Machine):
     )
     def work(self, name: tuple[str, str], verdict: str, delay: float | None, seconds: float, most: int) -> None:
         """The usual round: claim, settle what comes, and look again a little before or after it is due."""
+        self._publish(name[0], [duly.Message(b"work"), duly.Message(b"more", key="k2")])
         if self._claim(name, most, None, None, "bob"):
             batch = self.batches[-1]
             self._settle(batch, verdict, batch.held, batch.batch, delay)

@@ -158,6 +158,7 @@ class Batch(Sequence[Delivery]):
         self.client = client
         self.topic = claimed.topic
         self.group = claimed.group
+        self.incarnation = claimed.incarnation
         self.lease_ms = claimed.lease_ms
         self._parcels = claimed.parcels
         self._count = claimed.count

@@ -85,12 +85,16 @@ class Client:
         other settings is TopicExists. Settings are those of duly.TopicSettings.
         """
         wanted = _settings(kind, settings)
-        return self._do(CreateTopic(self._tenant, check_name(topic, "topic name"), wanted, bool(exist_ok)), timeout)
+        return self._do(
+            CreateTopic(self._tenant, check_name(topic, "topic name"), wanted, _flag(exist_ok, "exist_ok")), timeout
+        )
 
     def update_topic(
         self, topic: str, *, version: int | None = None, timeout: Duration | None = None, **changes: Any
     ) -> TopicDescription:
         """Changes settings. With `version`, only if nobody changed it since."""
+        if version is not None:
+            version = _whole(version, "version")
         return self._do(UpdateTopic(self._tenant, _name(topic), changes, None, version), timeout)
 
     def describe_topic(self, topic: str, *, timeout: Duration | None = None) -> TopicDescription:
@@ -113,7 +117,7 @@ class Client:
 
     def delete_topic(self, topic: str, *, force: bool = False, timeout: Duration | None = None) -> None:
         """Removes a topic with its groups. One that has messages is TopicNotEmpty, unless `force`."""
-        self._do(DeleteTopic(self._tenant, _name(topic), bool(force)), timeout)
+        self._do(DeleteTopic(self._tenant, _name(topic), _flag(force, "force")), timeout)
 
     def pause(self, topic: str, *, group: str | None = None, timeout: Duration | None = None) -> None:
         """Stops deliveries of a topic, or of one group. Publishing and settling go on."""
@@ -133,7 +137,7 @@ class Client:
         self, topic: str, *, group: str | None = None, dead: bool = False, timeout: Duration | None = None
     ) -> int:
         """Drops messages: a topic's, what one group has not settled, or (`dead`) a group's dead letters."""
-        if dead:
+        if _flag(dead, "dead"):
             return int(self._do(PurgeDead(self._tenant, _name(topic), _group(group)), timeout))
         if group is not None:
             return int(self._do(PurgeGroup(self._tenant, _name(topic), _name(group)), timeout))
@@ -161,7 +165,12 @@ class Client:
         """Makes a group of a log, starting at "earliest", "latest", an offset, offsets by partition, or a time."""
         wanted = GroupSettings().changed(settings)
         command = CreateGroup(
-            self._tenant, _name(topic), check_name(group, "group name"), wanted, _start(start), bool(exist_ok)
+            self._tenant,
+            _name(topic),
+            check_name(group, "group name"),
+            wanted,
+            _start(start),
+            _flag(exist_ok, "exist_ok"),
         )
         self._do(command, timeout)
 
@@ -195,7 +204,7 @@ class Client:
         given = [value for value in (offset, at, to) if value is not None]
         if len(given) != 1:
             raise InvalidArgument("Seek to one of offset=, at= or to=.")
-        return self._do(Seek(self._tenant, _name(topic), _name(group), _start(given[0])), timeout)
+        return self._do(Seek(self._tenant, _name(topic), _name(group), _start(given[0], "at")), timeout)
 
     # Publish and read
 
@@ -266,8 +275,8 @@ class Client:
         The batch is empty when nothing came. Use it in a `with` block to have it renewed and settled.
         """
         wait_ms = milliseconds(wait, "wait")
-        if wait_ms < 0:
-            raise InvalidArgument("wait must not be negative.")
+        if not 0 <= wait_ms <= LIMITS.wait_ms_max:
+            raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Claim again to wait longer.")
         lease_ms = None if lease is None else milliseconds(lease, "lease")
         if lease_ms is not None and not LIMITS.lease_ms_min <= lease_ms <= LIMITS.lease_ms_max:
             raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
@@ -378,7 +387,7 @@ class Client:
         for batch, chosen in _by_batch(deliveries).items():
             tokens = _tokens(chosen)
             delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
-            command = Settle(self._tenant, batch.topic, batch.group, verdict, tokens, delay, reason)
+            command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
             verdicts: Verdicts = self._do(command, timeout)
             batch.apply(verdict, tokens, verdicts)
             done += verdicts.done
@@ -392,7 +401,7 @@ class Client:
         if not tokens:
             return Settled(0, tuple(batch.lost_deliveries()))
         delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
-        command = Settle(self._tenant, batch.topic, batch.group, verdict, tokens, delay, reason)
+        command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
         verdicts: Verdicts = self._do(command, timeout)
         batch.apply(verdict, tokens, verdicts)
         if verdict != "extend":
@@ -531,15 +540,21 @@ def _group(group: object) -> str:
     return check_name(group, "group name")
 
 
-def _start(start: object) -> Start:
+def _start(start: object, name: str = "start") -> Start:
     if isinstance(start, datetime):
-        return Start(at_ms=moment_ms(start, "start"))
+        return Start(at_ms=moment_ms(start, name))
     return start_from(start)
 
 
 def _whole(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidArgument(f"{name} must be a whole number from 0 on; got {value!r}.")
+    return value
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be True or False; got {value!r}.")
     return value
 
 

@@ -32,6 +32,10 @@ def connect(
     path = os.fspath(store)
     if not isinstance(path, str) or not path or "\0" in path:
         raise InvalidArgument("store must be the path of a file, or ':memory:'.")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise InvalidArgument("The path of the store must be valid Unicode.") from error
     scheme = path.partition("://")[0] if "://" in path else ""
     if scheme:
         raise InvalidArgument(f"There is no store for {scheme}:// here. Give the path of a file.")

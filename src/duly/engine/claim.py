@@ -72,6 +72,7 @@ class Claimed:
 
     topic: str
     group: str
+    incarnation: str
     lease_ms: int
     expires_at: int
     parcels: list[Parcel] = field(default_factory=list)
@@ -110,7 +111,9 @@ class _Claiming:
         lease_ms = command.lease_ms or group.settings.lease_ms or topic.settings.lease_ms
         self.want = command.max_messages
         self.budget = command.max_bytes
-        self.got = Claimed(topic.name, group.name, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions)
+        self.got = Claimed(
+            topic.name, group.name, tx.incarnation, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions
+        )
         self.corrupt: CorruptBlock | None = None
         # Leases to write once the claim is complete: only then is it known whether one message is alone.
         self.leases: list[tuple[int, LeaseRow, list[Slice]]] = []

@@ -312,8 +312,8 @@ def _check_message(
             raise InvalidArgument(f"an id must not begin with {MADE_ID_MARK!r}: those are made by Duly.")
     if message.key is not None:
         lists["key"][index] = _text(message.key, "key", LIMITS.key_bytes_max)
-    if message.headers:
-        lists["headers"][index] = _headers(message.headers)
+    if message.headers is not None:
+        lists["headers"][index] = _headers(message.headers) or None
     if message.ttl is not None and message.expires_at is not None:
         raise InvalidArgument("give ttl or expires_at, not both.")
     if message.ttl is not None:
@@ -411,6 +411,11 @@ def _check_arrow(table: Any) -> Checked:
     if payload_bytes > LIMITS.batch_bytes_max:
         raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {payload_bytes}.")
     batch = pa.record_batch(cast, schema=schema)
+    try:
+        # Text that is no UTF-8 would be stored, and raise at every reader for ever after.
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(f"The table is broken: {error}") from error
     _check_arrow_limits(batch)
     return Checked(Columns(table.num_rows, arrow=batch), payload_bytes, _partition_numbers(partitions))
 
@@ -422,6 +427,12 @@ def _flat(table: Any, name: str) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
 def _cast(array: Any, entry: Any) -> Any:
     """The column in its stored type. Only another form of the same thing is taken; a number is no key."""
     import pyarrow as pa
@@ -429,9 +440,9 @@ def _cast(array: Any, entry: Any) -> Any:
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     alike: dict[str, Callable[[Any], bool]] = {
         "payload": lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
-        "id": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
-        "key": lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
-        "headers": pa.types.is_map,
+        "id": _is_text,
+        "key": _is_text,
+        "headers": lambda t: pa.types.is_map(t) and _is_text(t.key_type) and _is_text(t.item_type),
         "expires_at": lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
     }
     if not alike[entry.name](kind):

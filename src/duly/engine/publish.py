@@ -81,9 +81,16 @@ def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exce
     """Stores every batch of every command. A batch that cannot be stored leaves the others be."""
     answers: list[Receipt | Exception] = []
     tails: dict[int, _Tail] = {}
+    # Not in any block yet: a made id that is repeated by several callers at once.
+    placed: dict[tuple[str, str, str], Receipt] = {}
     for command in commands:
+        key = (command.tenant, command.topic, command.publish_id)
         try:
-            answers.append(_place(tx, command, tails))
+            if command.repeated and key in placed:
+                answers.append(replace(placed[key], duplicate=True))
+                continue
+            placed[key] = _place(tx, command, tails)
+            answers.append(placed[key])
         except Error as error:
             answers.append(error)
     for tail in tails.values():

@@ -34,9 +34,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """A verdict on claimed messages. `delay_ms`: for nack the wait, for extend the new lease."""
+    """A verdict on claimed messages. `delay_ms`: for nack the wait, for extend the new lease.
+
+    `incarnation` is that of the store which gave the leases: another one's ids mean nothing here.
+    """
 
     tenant: str
+    incarnation: str
     topic: str
     group: str
     verdict: str
@@ -86,6 +90,10 @@ class _Settling:
         self.touched: set[int] = set()
 
     def run(self) -> Verdicts:
+        if self.command.incarnation != self.tx.incarnation:
+            for token in self.command.tokens:
+                self.verdicts.lost.extend((token.lease_id, index) for index in token.indexes or (None,))
+            return self.verdicts
         for token in self.command.tokens:
             if self.command.verdict == "ack" and token.indexes is None:
                 self._ack_all(token)
@@ -255,7 +263,7 @@ def held(tx: Transaction, command: Held) -> list[Claimed]:
 
 def _regain(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) -> Claimed:
     lease_ms = group.settings.lease_ms or topic.settings.lease_ms
-    got = Claimed(topic.name, group.name, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions)
+    got = Claimed(topic.name, group.name, tx.incarnation, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions)
     for row in _held_rows(tx, topic, group, consumer):
         if row.due_at <= tx.now_ms:
             continue
