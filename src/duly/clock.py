@@ -100,10 +100,10 @@ def milliseconds(duration: Duration, name: str) -> int:
 def moment_ms(moment: datetime, name: str) -> int:
     """An aware datetime in milliseconds since 1970; naive ones are refused."""
     if not isinstance(moment, datetime):
-        raise InvalidArgument(f"{name} must be a datetime with a time zone, not {type(moment).__name__}.")
+        raise InvalidArgument(f"The moment {name} must be a datetime with a time zone, not {type(moment).__name__}.")
     if moment.utcoffset() is None:
         raise InvalidArgument(
-            f"{name} has no time zone, so it names no moment. "
+            f"The moment {name} has no time zone, so it names none. "
             "Give one: datetime.now(timezone.utc), or moment.astimezone()."
         )
     return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -6,7 +6,8 @@ acknowledgements) between them. It can kill the process at the Nth of them, and 
 `power_loss` gives the files that could be found after the power went at a point of a record: what
 was synced is there; of the rest any part may be, torn at 512-byte sectors. Names are made and
 removed in order; how far that came is open until a directory sync.
-A sync that failed makes nothing durable, nor does a later one (the kernel drops the pages' dirty mark).
+A sync that failed makes nothing durable, nor does a later one (the kernel drops the pages' dirty mark);
+everyone who has the file open is told once.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import random
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +52,8 @@ class Disk:
         # Asked before every call with (what, file name); what it returns is raised.
         self.fault: Fault | None = None
         self._recording = recording
+        # Failed syncs by inode. As on Linux, each is told to everyone who had the file open then.
+        self.failed_syncs: Counter[int] = Counter()
         self._inodes: dict[str, int] = {}
         self._next_inode = 1
         self._lock = threading.RLock()
@@ -120,6 +124,7 @@ class _DiskFile(apsw.VFSFile):
             existed = os.path.exists(path)
             super().__init__(HOST, filename, flags)
             self._inode = disk.opened(self._name, existed=existed)
+            self._told_of = disk.failed_syncs[self._inode]
 
     def xLock(self, level: int) -> None:  # noqa: N802
         try:
@@ -149,10 +154,18 @@ class _DiskFile(apsw.VFSFile):
             try:
                 self._disk.before("sync", self._name)
             except Exception:
-                self._disk.record(Event("sync_failed", self._name, self._inode))
+                self._disk.failed_syncs[self._inode] += 1
+                self._fail_sync()
                 raise
+            if self._told_of != self._disk.failed_syncs[self._inode]:
+                self._fail_sync()
+                raise sync_failure()
             super().xSync(flags)
             self._disk.record(Event("sync", self._name, self._inode))
+
+    def _fail_sync(self) -> None:
+        self._told_of = self._disk.failed_syncs[self._inode]
+        self._disk.record(Event("sync_failed", self._name, self._inode))
 
 
 class Connection(apsw.Connection):

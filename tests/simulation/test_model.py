@@ -5,6 +5,7 @@ Two clients have the same file open and take turns, so that each finds what the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
@@ -26,6 +27,9 @@ CONSUMERS = ("ann", "bob")
 VERDICTS = ("ack", "nack", "release", "extend", "bury")
 
 T = TypeVar("T")
+
+# Drawn whatever state the store is in, and taken modulo what there is: jitter and chores must not steer the draws.
+numbers = st.integers(0, 9999)
 
 which = st.sampled_from(sorted(GROUPS))
 topic_names = st.sampled_from(sorted(PARTITIONS))
@@ -56,9 +60,8 @@ def _message(
     return duly.Message(payload, own_id, key, headers, ttl, None, partition)
 
 
-def _pick(data: st.DataObject, among: list[T]) -> T:
-    """One of them, drawn by index: the index is short to print."""
-    return among[data.draw(st.integers(0, len(among) - 1))]
+def _pick(number: int, among: Sequence[T]) -> T:
+    return among[number % len(among)]
 
 
 class DulyModel(Machine):
@@ -98,13 +101,12 @@ class DulyModel(Machine):
         assert again.duplicate
         assert (again.positions, again.ids) == (first.positions, first.ids)
 
-    @rule(name=topic_names, data=st.data())
-    def read(self, name: str, data: st.DataObject) -> None:
+    @rule(name=topic_names, of=numbers, at=numbers, most=st.integers(1, 8))
+    def read(self, name: str, of: int, at: int, most: int) -> None:
         topic = self.topics[name]
-        partition = data.draw(st.integers(0, PARTITIONS[name] - 1))
+        partition = _pick(of, range(PARTITIONS[name]))
         log, first = topic.logs[partition], topic.firsts[partition]
-        offset = data.draw(st.integers(0, len(log)))
-        most = data.draw(st.integers(1, 8))
+        offset = _pick(at, range(len(log) + 1))
         if offset < first:
             with pytest.raises(duly.OffsetTruncated) as caught:
                 self.q.read(name, partition=partition, offset=offset)
@@ -147,29 +149,34 @@ class DulyModel(Machine):
             self.clock.advance(seconds)
             self._claim(name, most, None, None, "ann")
 
-    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS), delay=st.none() | st.sampled_from([0.5, 4]))
-    def settle_some(self, data: st.DataObject, verdict: str, delay: float | None) -> None:
+    @rule(
+        at=numbers,
+        some=st.lists(numbers, min_size=1, max_size=6),
+        verdict=st.sampled_from(VERDICTS),
+        delay=st.none() | st.sampled_from([0.5, 4]),
+    )
+    def settle_some(self, at: int, some: list[int], verdict: str, delay: float | None) -> None:
         """Some deliveries of any batch, old or new, some of them twice."""
         if self.batches:
-            batch = _pick(data, self.batches[-8:])
-            chosen = [_pick(data, batch.held) for _ in range(data.draw(st.integers(1, 6)))]
+            batch = _pick(at, self.batches[-8:])
+            chosen = [_pick(number, batch.held) for number in some]
             self._settle(batch, verdict, chosen, [held.delivery for held in chosen], delay)
 
-    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS), delay=st.none() | st.sampled_from([0.5, 4]))
-    def settle_batch(self, data: st.DataObject, verdict: str, delay: float | None) -> None:
+    @rule(at=numbers, verdict=st.sampled_from(VERDICTS), delay=st.none() | st.sampled_from([0.5, 4]))
+    def settle_batch(self, at: int, verdict: str, delay: float | None) -> None:
         """All that is left of a batch."""
         if self.batches:
-            batch = _pick(data, self.batches[-4:])
+            batch = _pick(at, self.batches[-4:])
             left = [held for held in batch.held if not held.settled]
             self._settle(batch, verdict, left, batch.batch, delay)
 
-    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS))
-    def settle_one(self, data: st.DataObject, verdict: str) -> None:
+    @rule(at=numbers, which=numbers, verdict=st.sampled_from(VERDICTS))
+    def settle_one(self, at: int, which: int, verdict: str) -> None:
         """One delivery, by its own method, which raises LeaseLost."""
         if not self.batches:
             return
-        batch = _pick(data, self.batches[-8:])
-        held = _pick(data, batch.held)
+        batch = _pick(at, self.batches[-8:])
+        held = _pick(which, batch.held)
         if batch.batch.client not in self.clients or self._gone(batch):
             return
         try:
@@ -240,20 +247,19 @@ class DulyModel(Machine):
 
     # Groups and topics
 
-    @rule(name=which, data=st.data())
-    def seek(self, name: tuple[str, str], data: st.DataObject) -> None:
+    @rule(name=which, choice=st.sampled_from(["earliest", "latest", "offset", "at"]), of=numbers, at=numbers)
+    def seek(self, name: tuple[str, str], choice: str, of: int, at: int) -> None:
         known = self._of(name)
         if known is None:
             return
         topic, group = known
-        choice = data.draw(st.sampled_from(["earliest", "latest", "offset", "at"]))
         if choice == "offset":
-            partition = data.draw(st.integers(0, PARTITIONS[name[0]] - 1))
-            offset = data.draw(st.integers(topic.firsts[partition], len(topic.logs[partition])))
+            partition = _pick(of, range(PARTITIONS[name[0]]))
+            offset = _pick(at, range(topic.firsts[partition], len(topic.logs[partition]) + 1))
             offsets = self.q.seek(*name, offset={partition: offset})
             assert offsets == {partition: offset}
         elif choice == "at":
-            since = self.now - data.draw(st.integers(0, 30_000))
+            since = self.now - at * 3
             offsets = self.q.seek(*name, at=moment(since))
             assert offsets == {p: topic.offset_at(p, since) for p in range(PARTITIONS[name[0]])}
         else:
@@ -299,16 +305,15 @@ class DulyModel(Machine):
         for every in topic.groups.values():
             topic.purged(every)
 
-    @rule(name=which, data=st.data())
-    def recreate_group(self, name: tuple[str, str], data: st.DataObject) -> None:
+    @rule(name=which, delete=st.booleans(), start=st.sampled_from(["earliest", "latest"]))
+    def recreate_group(self, name: tuple[str, str], delete: bool, start: str) -> None:
         topic = self.topics[name[0]]
         if name[1] in topic.groups:
-            if data.draw(st.booleans()):
+            if delete:
                 self.q.delete_group(*name)
                 # Whoever still holds something of it holds nothing, also of a new group of that name.
                 topic.groups.pop(name[1]).pending.clear()
             return
-        start = data.draw(st.sampled_from(["earliest", "latest"]))
         bounds = topic.firsts if start == "earliest" else topic.ends()
         self._create_group(name, start, dict(enumerate(bounds)))
 

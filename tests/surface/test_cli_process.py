@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(
     *args: str, stdin: bytes = b"", stderr: int = subprocess.PIPE, code: int = 0
 ) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run([DULY, *args], input=stdin, stdout=subprocess.PIPE, stderr=stderr, timeout=60)
+    # pytest-xdist tells its children that the terminal is narrow; there is none.
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run([DULY, *args], input=stdin, stdout=subprocess.PIPE, stderr=stderr, timeout=60, env=env)
     assert done.returncode == code, done
     assert b"Traceback" not in (done.stderr or b"")
     return done

@@ -411,11 +411,12 @@ def _check_arrow(table: Any) -> Checked:
     if payload_bytes > LIMITS.batch_bytes_max:
         raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {payload_bytes}.")
     batch = pa.record_batch(cast, schema=schema)
-    try:
-        # Text that is no UTF-8 would be stored, and raise at every reader for ever after.
-        batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise InvalidArgument(f"The table is broken: {error}") from error
+    for name, column in zip(names, batch.columns, strict=True):
+        try:
+            # Text that is no UTF-8 would be stored, and raise at every reader for ever after.
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(f"Column {name!r} is broken: {error}.") from error
     _check_arrow_limits(batch)
     return Checked(Columns(table.num_rows, arrow=batch), payload_bytes, _partition_numbers(partitions))
 
