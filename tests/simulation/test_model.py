@@ -18,7 +18,7 @@ from tests.conftest import scaled
 
 from . import rules
 from .machine import GROUPS, PARTITIONS, Machine, moment
-from .model import Group
+from .model import Group, Place
 
 # Hypothesis takes up to five minutes to shrink what it has found.
 pytestmark = pytest.mark.timeout(scaled(600, 7200))
@@ -129,7 +129,7 @@ class DulyModel(Machine):
     def claim(self, name: tuple[str, str], most: int, most_bytes: int | None, consumer: str) -> None:
         self._claim(name, most, most_bytes, None, consumer)
 
-    @rule(name=which, lease=st.sampled_from([0.1, 3, 100]), consumer=consumers)
+    @rule(name=which, lease=st.sampled_from([0.1, 3, 100, 200_000]), consumer=consumers)
     def claim_many(self, name: tuple[str, str], lease: float, consumer: str) -> None:
         self._claim(name, 1000, None, lease, consumer)
 
@@ -196,11 +196,15 @@ class DulyModel(Machine):
             for place, pending in group.pending.items()
             if pending.lease is not None and pending.lease.consumer == consumer
         ]
-        doubtful = any((lease := group.pending[place].lease) and lease.doubtful for group, place, _ in places)
-        if not doubtful:
+        if not any(self._uncertain(group, place) for group, place, _ in places):
             assert self.q.release(consumer=consumer).done == len(places)
             for group, place, attempts in places:
                 group.wait(place, attempts - 1, self.now, self.now)
+
+    def _uncertain(self, group: Group, place: Place) -> bool:
+        """Whether a lease may be gone by now: taken over unseen, or its consumer forgotten long after it ended."""
+        lease = group.pending[place].lease
+        return lease is not None and (lease.doubtful or lease.due_at < self.now - 80_000_000)
 
     @rule(consumer=consumers)
     def held(self, consumer: str) -> None:

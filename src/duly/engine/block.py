@@ -97,9 +97,9 @@ def encode(place: Place, columns: Columns, published_at: int, publishes: Publish
     return b"".join((_HEADER.pack(*fields, *lengths, digest.intdigest()), preamble, body))
 
 
-def decode(place: Place, stored: bytes) -> Block:
+def decode(place: Place, stored: object) -> Block:
     """Reads a block back. Raises CorruptBlock unless every bit and its place are right."""
-    if len(stored) < _HEADER.size or stored[:4] != _MAGIC:
+    if not isinstance(stored, bytes) or len(stored) < _HEADER.size or stored[:4] != _MAGIC:
         raise _corrupt(place, "it has no block header")
     (
         _,

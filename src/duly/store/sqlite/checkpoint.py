@@ -4,6 +4,11 @@ SQLite would do it inside a commit, which costs as much again as the commits the
 thread with a connection of its own copies every few megabytes while the writer goes on. But a log that
 is written without pause never starts over, because there is always a frame not yet copied: so when it has
 grown long, the writer stops for the little that is left, and the next commit begins at the front.
+
+When the device fails in the middle of one, there is no other in this process. SQLite remembers what an
+unfinished checkpoint copied as done, though nobody synced it; the next, shorter one would sync too little, and
+the log would start over. Without checkpoints the log grows and nothing is lost; whoever opens the file anew
+copies it all.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import apsw
+
+from ...events import log
 
 # Pages of 4 KiB: copy every 4 MiB in the background; start over at 16 MiB, for a long log is slow to read.
 _COPY_PAGES = 1024
@@ -32,6 +39,7 @@ class Checkpointer:
         self._closing = False
         self._pages = 0
         self._copied_at = 0
+        self.broken = False
 
     def watch(self, connection: apsw.Connection) -> None:
         """Takes the place of SQLite's own checkpoints on the writer's connection."""
@@ -46,13 +54,15 @@ class Checkpointer:
 
     def after_commit(self, connection: apsw.Connection, *, freed: bool) -> None:
         """Called by the writer between transactions, when nobody waits for it yet."""
+        if self.broken:
+            return
         if freed:
             self._truncate(connection)
         elif self._pages - self._copied_at >= _COPY_PAGES:
             self._copied_at = self._pages
             if self._pages >= _RESTART_PAGES:
                 with self._copying:
-                    _copy(connection)
+                    self._copy(connection)
             else:
                 self._copy_soon()
 
@@ -79,30 +89,34 @@ class Checkpointer:
                 try:
                     connection = self._connect()
                     try:
-                        _copy(connection)
+                        self._copy(connection)
                     finally:
                         connection.close()
-                except apsw.Error:
-                    # The disk is full, or gone: commits will say so themselves.
-                    continue
+                except apsw.Error as error:
+                    log.warning("the log could not be copied into the file: %s", error)
 
     def _truncate(self, connection: apsw.Connection) -> None:
         """Copies everything and cuts both files, so that freed space is the device's again."""
         with self._copying:
             connection.set_busy_timeout(_TRUNCATE_WAIT_MS)
             try:
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            except (apsw.BusyError, apsw.LockedError):
-                # A reader still needs the log: what it kept is cut off with the next slice.
-                pass
+                self._checkpoint(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
             finally:
                 connection.set_busy_timeout(0)
         self._copied_at = self._pages = 0
 
+    def _copy(self, connection: apsw.Connection) -> None:
+        self._checkpoint(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
 
-def _copy(connection: apsw.Connection) -> None:
-    try:
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-    except (apsw.BusyError, apsw.LockedError):
-        # Another process is copying: as good.
-        return
+    def _checkpoint(self, connection: apsw.Connection, mode: int) -> None:
+        if self.broken:
+            return
+        try:
+            connection.wal_checkpoint(mode=mode)
+        except (apsw.BusyError, apsw.LockedError):
+            # A reader still needs the log, or another process is copying: another time.
+            return
+        except apsw.Error:
+            self.broken = True
+            log.error("a checkpoint failed; the log is kept whole until the store is opened anew")
+            raise

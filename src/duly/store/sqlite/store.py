@@ -86,6 +86,7 @@ class SqliteStore:
             gate=self._gate,
             inside=self._shared_lock if self._in_memory else self._inside,
             checkpointer=None if self._in_memory else self._checkpointer,
+            let_go=self._let_go,
             listener=listener,
         )
         clock.on_change(self._bell.ring_all_here)
@@ -288,6 +289,11 @@ class SqliteStore:
         self._gate.close()
         _open_stores.discard(self)
 
+    def _let_go(self) -> None:
+        with self._pool_lock:
+            readers, self._pool = self._pool, []
+        self._close_all(readers)
+
     def _close_all(self, readers: list[apsw.Connection]) -> None:
         if self._anchor is not None:
             readers.append(self._anchor)
@@ -303,9 +309,7 @@ class SqliteStore:
             self.fork_unsafe = True
             return
         self._writer.disconnect()
-        with self._pool_lock:
-            readers, self._pool = self._pool, []
-        self._close_all(readers)
+        self._let_go()
 
     def after_fork_in_parent(self) -> None:
         """Goes on: connections open again when they are needed."""

@@ -87,6 +87,7 @@ class Writer:
         gate: Gate,
         inside: AbstractContextManager[Any],
         checkpointer: Checkpointer | None,
+        let_go: Callable[[], None],
         listener: Listener | None,
     ) -> None:
         self._connect = connect
@@ -99,6 +100,8 @@ class Writer:
         self._gate = gate
         self._inside = inside
         self._checkpointer = checkpointer
+        # Closes the other idle connections, so that the next one to open begins from the file.
+        self._let_go = let_go
         self._listener = listener
         self._data_version = -1
         self._in_doubt = False
@@ -335,11 +338,17 @@ class Writer:
 
     def _ready_connection(self) -> apsw.Connection:
         if self._connection is None:
-            self._connection = self._connect()
+            connection = self._connect()
+            try:
+                self._sync_log(connection)
+            except apsw.Error:
+                connection.close()
+                self._let_go()
+                raise
+            self._connection = connection
             self._synced = True
             self._memory.clear()
             self._data_version = -1
-            self._sync_log(self._connection)
         if self._in_doubt:
             self._set_sync(self._connection, True)
             self._write_over(self._connection)
@@ -351,18 +360,18 @@ class Writer:
         Its end may stem from a commit whose sync failed before its process died: frames that only the
         page cache has. Whatever came after them would be lost with them.
         """
+        if self._checkpointer is None or self._checkpointer.broken:
+            return
         connection.set_busy_timeout(_SYNC_WAIT_MS)
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.LockedError):
             # Others have the file open, and the first of them did this.
             pass
-        except apsw.Error:
-            self.disconnect()
-            raise
         finally:
-            if self._connection is not None:
-                connection.set_busy_timeout(0)
+            connection.set_busy_timeout(0)
+        # Claims are not synced: a power loss may take the newest leases. Their ids are not given again.
+        connection.execute("UPDATE sqlite_sequence SET seq = seq + 1048576 WHERE name = 'duly_lease'")
 
     def _clear_doubt(self, error: apsw.Error) -> NoReturn:
         """After a failed commit: makes sure that nothing of it can come back, then raises."""
