@@ -77,7 +77,8 @@ def test_power_loss_right_after_each_acknowledgement_with_nothing_unsynced_left(
 def test_the_test_can_fail_without_a_sync_at_commit_acknowledged_writes_are_lost(
     zygote: Zygote, tmp_path: Path
 ) -> None:
-    events = record(zygote, tmp_path / "whole", "PRAGMA synchronous = NORMAL")
+    how = {"sabotage": "commits are not synced"}
+    events = record(zygote, tmp_path / "whole", "PRAGMA synchronous = NORMAL", **how)
     marks = [at for at, event in enumerate(events, start=1) if event.kind == "mark" and '"done"' in event.name]
     lost = 0
     for point in marks:

@@ -72,8 +72,9 @@ def _suspects_apart(group: Group, places: Sequence[Place], now: int) -> None:
     assert len(origins) == 1, "suspects were handed out with others"
     (origin,) = origins
     assert origin is not None
-    size = origin.size if origin.size is not None else len(origin.places)
-    assert len(places) <= (size + 1) // 2, f"{len(places)} of an expired batch of {size}"
+    if origin.size is None:
+        size = len(origin.places)
+        assert len(places) <= (size + 1) // 2, f"{len(places)} of an expired batch of {size}"
 
 
 def _origin(pending: Pending | None, now: int) -> Lease | None:

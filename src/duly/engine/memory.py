@@ -66,7 +66,7 @@ class Memory:
 class BlockCache:
     """The blocks used last, bounded in bytes."""
 
-    def __init__(self, bytes_max: int = 32 * 1024 * 1024) -> None:
+    def __init__(self, bytes_max: int = 16 * 1024 * 1024) -> None:
         self._blocks: OrderedDict[tuple[int, int], tuple[Block, int]] = OrderedDict()
         self._bytes = 0
         self._bytes_max = bytes_max

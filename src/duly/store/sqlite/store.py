@@ -98,7 +98,7 @@ class SqliteStore:
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(self.path, flags=flags, statementcachesize=200)
         connection.set_busy_timeout(_BUSY_MS)
-        connection.execute("PRAGMA cache_size = -32768")
+        connection.execute("PRAGMA cache_size = -16384")
         return connection
 
     def _connect_writer(self) -> apsw.Connection:
