@@ -161,6 +161,17 @@ def test_a_wait_ends_with_its_time_and_not_with_the_call_timeout(q: duly.Client)
     assert 0.25 <= time.monotonic() - began < 5
 
 
+def test_the_first_write_of_a_new_client_waits_for_the_lock_like_any_other(
+    q: duly.Client, path: str, clock: duly.ManualClock
+) -> None:
+    with duly.connect(path, clock=clock) as other, ThreadPoolExecutor(1) as pool:
+        with write_lock(path):
+            first = pool.submit(other.publish, "t", BATCH, timeout=20)
+            time.sleep(0.3)
+        assert first.result().count == 3
+    assert _stored(q) == [b"a", b"b", b"c"]
+
+
 def test_closing_while_blocked_finishes_what_was_accepted(path: str, q: duly.Client, clock: duly.ManualClock) -> None:
     other = duly.connect(path, clock=clock)
     with ThreadPoolExecutor(1) as pool:

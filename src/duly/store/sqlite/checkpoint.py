@@ -5,10 +5,10 @@ thread with a connection of its own copies every few megabytes while the writer 
 is written without pause never starts over, because there is always a frame not yet copied: so when it has
 grown long, the writer stops for the little that is left, and the next commit begins at the front.
 
-When the device fails in the middle of one, there is no other in this process. SQLite remembers what an
-unfinished checkpoint copied as done, though nobody synced it; the next, shorter one would sync too little, and
-the log would start over. Without checkpoints the log grows and nothing is lost; whoever opens the file anew
-copies it all.
+When the device fails in the middle of one, nothing may be written before the log has been read anew from its
+start (writer.py, _rebuild). SQLite remembers what an unfinished checkpoint copied as done, though nobody synced it:
+the next, shorter one would sync too little, and the log would start over. And the sync that failed may have been the
+first over the frames of a claim, so that whatever came after them would be lost with them.
 """
 
 from __future__ import annotations
@@ -118,5 +118,5 @@ class Checkpointer:
             return
         except apsw.Error:
             self.broken = True
-            log.error("a checkpoint failed; the log is kept whole until the store is opened anew")
+            log.error("a checkpoint failed; nothing is written until the log has been read anew")
             raise

@@ -67,7 +67,6 @@ class SqliteStore:
         self._anchor: apsw.Connection | None = None
         self._pool_lock = threading.Lock()
         self._shared = self._open() if self._in_memory else None
-        self._shared_lock = threading.RLock()
         with self._inside:
             self.incarnation = self._prepare()
         side = None if self._in_memory else self.path
@@ -84,7 +83,7 @@ class SqliteStore:
             cache=self._cache,
             bell=self._bell,
             gate=self._gate,
-            inside=self._shared_lock if self._in_memory else self._inside,
+            inside=self._inside,
             checkpointer=None if self._in_memory else self._checkpointer,
             let_go=self._let_go,
             listener=listener,
@@ -203,7 +202,8 @@ class SqliteStore:
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
         if self._shared is not None:
-            with self._shared_lock:
+            # One connection for all: whoever reads keeps the writer out, as the writer does readers.
+            with self._writer.holding_pen():
                 yield self._reading(self._shared)
             return
         with self._inside:
@@ -258,7 +258,7 @@ class SqliteStore:
     def examine(self) -> Iterator[Finding]:
         """Looks the store over; see doctor.py."""
         if self._shared is not None:
-            with self._shared_lock:
+            with self._writer.holding_pen():
                 yield from list(examine(self._shared, self.path, self.clock.now_ms()))
             return
         with self._inside:

@@ -22,15 +22,16 @@ next write would bring them back. So the writer reopens the file and writes and 
 them; only then does it answer "nothing was stored". If even that fails, publishers get PublishUnknown,
 and the next transaction begins by clearing the doubt. (Reopening alone would not do: the last to close
 a file and the first to open it again *recover* the log, unsynced frames and all. So the store keeps one
-more connection open, the anchor; and whoever opens a file first syncs what its log holds before adding to it.)
+more connection open, the anchor; and whoever opens a file first syncs what its log holds before adding to it.
+A checkpoint that fails leaves a hole of another kind (checkpoint.py): nothing is written before _rebuild closed it.)
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import apsw
@@ -53,6 +54,7 @@ _JOBS_A_TRANSACTION = 1024
 _COST_A_TRANSACTION = 32 * 1024 * 1024
 _BUSY_S = 10.0
 _SYNC_WAIT_MS = 100
+_REBUILD_WAIT_S = 5.0
 
 
 class Job:
@@ -85,7 +87,7 @@ class Writer:
         cache: BlockCache,
         bell: Bell,
         gate: Gate,
-        inside: AbstractContextManager[Any],
+        inside: ForkGate,
         checkpointer: Checkpointer | None,
         let_go: Callable[[], None],
         listener: Listener | None,
@@ -172,6 +174,10 @@ class Writer:
             raise _unknown(job)
         else:
             raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
+
+    def holding_pen(self) -> AbstractContextManager[bool]:
+        """While it is held nobody writes."""
+        return self._pen
 
     def close(self) -> None:
         """Finishes what is queued and stops."""
@@ -266,7 +272,10 @@ class Writer:
             connection = self._ready_connection()
             self._set_sync(connection, any(not hasattr(job.verb, "unsynced") for job in jobs))
             _take_lock(connection, patience_s)
-        except apsw.Error as error:
+        except (apsw.Error, StoreError) as error:
+            if self._in_doubt:
+                # An earlier commit may yet turn out to be stored, and this may be its repetition.
+                raise _Doubt(f"An earlier commit is in doubt, and the store cannot be written now: {error}") from error
             raise translate(error) from error
         try:
             tx = self._begin(connection)
@@ -352,7 +361,34 @@ class Writer:
         if self._in_doubt:
             self._set_sync(self._connection, True)
             self._write_over(self._connection)
+        if self._checkpointer is not None and self._checkpointer.broken:
+            self._rebuild(self._checkpointer)
+        assert self._connection is not None
         return self._connection
+
+    def _rebuild(self, checkpointer: Checkpointer) -> None:
+        """After a checkpoint failed: reads the whole log anew, copies it and syncs it, or refuses to write.
+
+        Only the first to open a file reads its log from the start; so everyone in this process gets out first.
+        """
+        with self._inside.alone(_REBUILD_WAIT_S) as alone:
+            if not alone:
+                raise StoreError("The device failed, and readers have not let go of the store yet. Try again.")
+            self.disconnect()
+            self._let_go()
+            connection = self._connect()
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except apsw.Error as error:
+                connection.close()
+                self._let_go()
+                raise StoreError(
+                    f"The device failed while the log was copied, and fails still ({error}). Nothing is written until "
+                    "the log has been read anew: close the store in every process and open it again."
+                ) from error
+            self._connection = connection
+            self._synced = True
+            checkpointer.broken = False
 
     def _sync_log(self, connection: apsw.Connection) -> None:
         """Folds in what the log holds before anything is added to it.
@@ -360,7 +396,7 @@ class Writer:
         Its end may stem from a commit whose sync failed before its process died: frames that only the
         page cache has. Whatever came after them would be lost with them.
         """
-        if self._checkpointer is None or self._checkpointer.broken:
+        if self._checkpointer is None:
             return
         connection.set_busy_timeout(_SYNC_WAIT_MS)
         try:
@@ -382,7 +418,7 @@ class Writer:
         try:
             self.disconnect()
             self._ready_connection()
-        except apsw.Error:
+        except (apsw.Error, StoreError):
             raise _Doubt(f"The commit failed ({error}) and the store cannot be written now. Try again.") from error
         raise translate(error) from error
 
@@ -419,6 +455,17 @@ class ForkGate:
         with self._changed:
             self._shut = True
             return self._changed.wait_for(lambda: self._inside == 0, seconds)
+
+    @contextmanager
+    def alone(self, seconds: float) -> Iterator[bool]:
+        """For one who is inside: waits until all others are out and keeps them out; False when they stay."""
+        with self._changed:
+            self._shut = True
+            alone = self._changed.wait_for(lambda: self._inside == 1, seconds)
+        try:
+            yield alone
+        finally:
+            self.open()
 
     def open(self) -> None:
         """Lets everyone in again."""
