@@ -25,6 +25,7 @@ def topic(q: duly.Client) -> None:
 def write_lock(path: str) -> Iterator[None]:
     """Holds the file's write lock, as another process would."""
     connection = apsw.Connection(path)
+    connection.set_busy_timeout(5000)
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
