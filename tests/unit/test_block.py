@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import duly
 from duly.engine.block import Block, Piece, Place, decode, encode, form_blocks
-from duly.engine.columns import ARROW_FROM, NAMES, Columns, check_batch
+from duly.engine.columns import ARROW_FROM, NAMES, Columns
+from duly.engine.incoming import check_batch
 
 PLACE = Place(tenant=3, partition=7, base=41)
 

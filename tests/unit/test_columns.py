@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duly
-from duly.engine.columns import ARROW_FROM, NAMES, Columns, check_batch, join, to_arrow
+from duly.engine.columns import ARROW_FROM, NAMES, Columns, join, to_arrow
+from duly.engine.incoming import check_batch
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 message = st.builds(

@@ -17,7 +17,6 @@ from typing import Any
 
 from ..clock import Duration, milliseconds, moment_ms, monotonic_s
 from ..engine.claim import Claim
-from ..engine.columns import check_batch
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.groups import (
     CreateGroup,
@@ -26,10 +25,9 @@ from ..engine.groups import (
     ListGroups,
     PurgeGroup,
     Seek,
-    Start,
     UpdateGroup,
-    start_from,
 )
+from ..engine.incoming import check_batch
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, make_publish_id
 from ..engine.read import OffsetAt, Read
 from ..engine.settle import Held, ReleaseConsumer, Settle, Token, Verdicts
@@ -47,7 +45,22 @@ from ..health import Finding
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, Receipt, StoredMessage
 from ..tenant import check_name
-from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
+from ..topic import GroupDescription, GroupSettings, TopicDescription
+from .arguments import (
+    byte_budget,
+    count,
+    flag,
+    group_named,
+    message_ids,
+    named,
+    page_size,
+    place_after,
+    reason_text,
+    start_at,
+    timeout_s,
+    topic_settings,
+    whole,
+)
 from .batch import Batch, Delivery, Settled
 from .embedded import Port
 from .renewal import Renewal
@@ -63,7 +76,7 @@ class Client:
         self._tenant = check_name(tenant, "tenant name")
         self._consumer = consumer
         self._pid = os.getpid()
-        self._timeout_s = _timeout_s(timeout)
+        self._timeout_s = timeout_s(timeout)
         self._renewal = Renewal(self._renew)
         self._closed = False
         if consumer is not None:
@@ -84,9 +97,9 @@ class Client:
         """Makes a topic: a `log` or a `queue`. With `exist_ok` an equal one is left as it is; one with
         other settings is TopicExists. Settings are those of duly.TopicSettings.
         """
-        wanted = _settings(kind, settings)
+        wanted = topic_settings(kind, settings)
         return self._do(
-            CreateTopic(self._tenant, check_name(topic, "topic name"), wanted, _flag(exist_ok, "exist_ok")), timeout
+            CreateTopic(self._tenant, check_name(topic, "topic name"), wanted, flag(exist_ok, "exist_ok")), timeout
         )
 
     def update_topic(
@@ -94,16 +107,16 @@ class Client:
     ) -> TopicDescription:
         """Changes settings. With `version`, only if nobody changed it since."""
         if version is not None:
-            version = _whole(version, "version")
-        return self._do(UpdateTopic(self._tenant, _name(topic), changes, None, version), timeout)
+            version = whole(version, "version")
+        return self._do(UpdateTopic(self._tenant, named(topic), changes, None, version), timeout)
 
     def describe_topic(self, topic: str, *, timeout: Duration | None = None) -> TopicDescription:
         """The topic's settings and how much it holds."""
-        return self._do(DescribeTopic(self._tenant, _name(topic)), timeout)
+        return self._do(DescribeTopic(self._tenant, named(topic)), timeout)
 
     def list_topics(self, *, after: str = "", limit: int | None = None, timeout: Duration | None = None) -> list[str]:
         """Topic names in order: all of them, or a page of `limit` after a name."""
-        most = _page(limit)
+        most = page_size(limit)
         if not isinstance(after, str):
             raise InvalidArgument(f"after must be a topic name, not {type(after).__name__}.")
         found: list[str] = []
@@ -117,7 +130,7 @@ class Client:
 
     def delete_topic(self, topic: str, *, force: bool = False, timeout: Duration | None = None) -> None:
         """Removes a topic with its groups. One that has messages is TopicNotEmpty, unless `force`."""
-        self._do(DeleteTopic(self._tenant, _name(topic), _flag(force, "force")), timeout)
+        self._do(DeleteTopic(self._tenant, named(topic), flag(force, "force")), timeout)
 
     def pause(self, topic: str, *, group: str | None = None, timeout: Duration | None = None) -> None:
         """Stops deliveries of a topic, or of one group. Publishing and settling go on."""
@@ -129,24 +142,24 @@ class Client:
 
     def _set_paused(self, topic: str, group: str | None, paused: bool, timeout: Duration | None) -> None:
         if group is None:
-            self._do(UpdateTopic(self._tenant, _name(topic), {}, paused), timeout)
+            self._do(UpdateTopic(self._tenant, named(topic), {}, paused), timeout)
         else:
-            self._do(UpdateGroup(self._tenant, _name(topic), _name(group), {}, paused), timeout)
+            self._do(UpdateGroup(self._tenant, named(topic), named(group), {}, paused), timeout)
 
     def purge(
         self, topic: str, *, group: str | None = None, dead: bool = False, timeout: Duration | None = None
     ) -> int:
         """Drops messages: a topic's, what one group has not settled, or (`dead`) a group's dead letters."""
-        if _flag(dead, "dead"):
-            return int(self._do(PurgeDead(self._tenant, _name(topic), _group(group)), timeout))
+        if flag(dead, "dead"):
+            return int(self._do(PurgeDead(self._tenant, named(topic), group_named(group)), timeout))
         if group is not None:
-            return int(self._do(PurgeGroup(self._tenant, _name(topic), _name(group)), timeout))
-        return int(self._do(PurgeTopic(self._tenant, _name(topic)), timeout))
+            return int(self._do(PurgeGroup(self._tenant, named(topic), named(group)), timeout))
+        return int(self._do(PurgeTopic(self._tenant, named(topic)), timeout))
 
     def archived(self, topic: str, *, partition: int = 0, offset: int, timeout: Duration | None = None) -> None:
         """Says that a partition is in the archive up to `offset`: truncation may go so far."""
         self._do(
-            Archived(self._tenant, _name(topic), _whole(partition, "partition"), _whole(offset, "offset")),
+            Archived(self._tenant, named(topic), whole(partition, "partition"), whole(offset, "offset")),
             timeout,
         )
 
@@ -166,29 +179,29 @@ class Client:
         wanted = GroupSettings().changed(settings)
         command = CreateGroup(
             self._tenant,
-            _name(topic),
+            named(topic),
             check_name(group, "group name"),
             wanted,
-            _start(start),
-            _flag(exist_ok, "exist_ok"),
+            start_at(start),
+            flag(exist_ok, "exist_ok"),
         )
         self._do(command, timeout)
 
     def update_group(self, topic: str, group: str, *, timeout: Duration | None = None, **changes: Any) -> None:
         """Changes a group's own lease, retry or dead_letters; None takes the topic's."""
-        self._do(UpdateGroup(self._tenant, _name(topic), _name(group), changes), timeout)
+        self._do(UpdateGroup(self._tenant, named(topic), named(group), changes), timeout)
 
     def describe_group(self, topic: str, group: str, *, timeout: Duration | None = None) -> GroupDescription:
         """Where a group stands, and its consumers."""
-        return self._do(DescribeGroup(self._tenant, _name(topic), _name(group)), timeout)
+        return self._do(DescribeGroup(self._tenant, named(topic), named(group)), timeout)
 
     def list_groups(self, topic: str, *, timeout: Duration | None = None) -> list[str]:
         """The names of a topic's groups."""
-        return self._do(ListGroups(self._tenant, _name(topic)), timeout)
+        return self._do(ListGroups(self._tenant, named(topic)), timeout)
 
     def delete_group(self, topic: str, group: str, *, timeout: Duration | None = None) -> None:
         """Removes a group; its open leases are lost."""
-        self._do(DeleteGroup(self._tenant, _name(topic), _name(group)), timeout)
+        self._do(DeleteGroup(self._tenant, named(topic), named(group)), timeout)
 
     def seek(
         self,
@@ -204,7 +217,7 @@ class Client:
         given = [value for value in (offset, at, to) if value is not None]
         if len(given) != 1:
             raise InvalidArgument("Seek to one of offset=, at= or to=.")
-        return self._do(Seek(self._tenant, _name(topic), _name(group), _start(given[0], "at")), timeout)
+        return self._do(Seek(self._tenant, named(topic), named(group), start_at(given[0], "at")), timeout)
 
     # Publish and read
 
@@ -222,7 +235,7 @@ class Client:
         headers, expires_at and partition. Repeating a `publish_id` within a day stores nothing twice.
         Raises PublishUnknown, with the publish id to repeat it with, when the outcome cannot be told.
         """
-        name = _name(topic)
+        name = named(topic)
         batch = check_batch(messages)
         deadline = self._deadline(timeout)
         repeated = publish_id is not None and check_publish_id(publish_id).startswith(MADE_PUBLISH_ID_MARK)
@@ -244,17 +257,17 @@ class Client:
         """Reads a log from an offset on, without a lease. Raises OffsetTruncated; never skips in silence."""
         command = Read(
             self._tenant,
-            _name(topic),
-            _whole(partition, "partition"),
-            _whole(offset, "offset"),
-            _count(max_messages, "max_messages", LIMITS.read_messages_max),
-            _bytes(max_bytes),
+            named(topic),
+            whole(partition, "partition"),
+            whole(offset, "offset"),
+            count(max_messages, "max_messages", LIMITS.read_messages_max),
+            byte_budget(max_bytes),
         )
         return self._do(command, timeout)
 
     def offset_at(self, topic: str, when: datetime, *, timeout: Duration | None = None) -> dict[int, int]:
         """By partition: the first offset published at or after a time."""
-        return self._do(OffsetAt(self._tenant, _name(topic), moment_ms(when, "when")), timeout)
+        return self._do(OffsetAt(self._tenant, named(topic), moment_ms(when, "when")), timeout)
 
     # Claim and settle
 
@@ -282,11 +295,11 @@ class Client:
             raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
         command = Claim(
             self._tenant,
-            _name(topic),
-            _group(group),
+            named(topic),
+            group_named(group),
             self._consumer_name(consumer),
-            _count(max_messages, "max_messages", LIMITS.claim_messages_max),
-            _bytes(max_bytes),
+            count(max_messages, "max_messages", LIMITS.claim_messages_max),
+            byte_budget(max_bytes),
             lease_ms,
         )
         wait_until = monotonic_s() + wait_ms / 1000 if wait_ms else None
@@ -365,8 +378,8 @@ class Client:
     ) -> tuple[str, str | None, str | None]:
         return (
             self._consumer_name(consumer),
-            None if topic is None else _name(topic),
-            None if group is None else _name(group),
+            None if topic is None else named(topic),
+            None if group is None else named(group),
         )
 
     def _settle(
@@ -378,7 +391,7 @@ class Client:
         reason: str = "",
         timeout: Duration | None = None,
     ) -> Settled:
-        reason = _reason(reason)
+        reason = reason_text(reason)
         if isinstance(deliveries, Batch):
             return self._settle_open(verdict, deliveries, delay_ms, reason, timeout)
         if isinstance(deliveries, Delivery):
@@ -427,8 +440,8 @@ class Client:
         timeout: Duration | None = None,
     ) -> Iterator[DeadLetter]:
         """A group's dead letters with payload and history, oldest offset first."""
-        name, group_name, most = _name(topic), _group(group), _page(limit)
-        after = _place(after)
+        name, group_name, most = named(topic), group_named(group), page_size(limit)
+        after = place_after(after)
         given = 0
         while given < most:
             command = ListDead(self._tenant, name, group_name, after, min(100, most - given))
@@ -454,9 +467,9 @@ class Client:
             isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= LIMITS.rate_per_s_max
         ):
             raise InvalidArgument(f"rate must be more than 0 and at most {LIMITS.rate_per_s_max} a second.")
-        wanted = None if ids is None else _ids(ids)
-        most = None if limit is None else _page(limit)
-        return int(self._do(Redrive(self._tenant, _name(topic), _group(group), wanted, rate, most), timeout))
+        wanted = None if ids is None else message_ids(ids)
+        most = None if limit is None else page_size(limit)
+        return int(self._do(Redrive(self._tenant, named(topic), group_named(group), wanted, rate, most), timeout))
 
     # Housekeeping
 
@@ -510,7 +523,7 @@ class Client:
         return self._alive().do(command, deadline=self._deadline(timeout))
 
     def _deadline(self, timeout: Duration | None) -> float | None:
-        return monotonic_s() + (self._timeout_s if timeout is None else _timeout_s(timeout))
+        return monotonic_s() + (self._timeout_s if timeout is None else timeout_s(timeout))
 
     def _consumer_name(self, consumer: str | None) -> str:
         if consumer is not None:
@@ -522,63 +535,6 @@ def _consumer_name() -> str:
     return f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-def _settings(kind: str, settings: Mapping[str, Any]) -> TopicSettings:
-    known = TopicSettings.__slots__
-    for name in settings:
-        if name not in known:
-            raise InvalidArgument(f"There is no setting {name!r}. Settings: {', '.join(sorted(known))}.")
-    return TopicSettings(kind=kind, **settings)
-
-
-def _name(name: object) -> str:
-    return check_name(name, "name")
-
-
-def _group(group: object) -> str:
-    if group is None:
-        raise InvalidArgument("A log is consumed through a group: pass group=.")
-    return check_name(group, "group name")
-
-
-def _start(start: object, name: str = "start") -> Start:
-    if isinstance(start, datetime):
-        return Start(at_ms=moment_ms(start, name))
-    return start_from(start)
-
-
-def _whole(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidArgument(f"{name} must be a whole number from 0 on; got {value!r}.")
-    return value
-
-
-def _flag(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidArgument(f"{name} must be True or False; got {value!r}.")
-    return value
-
-
-def _count(value: object, name: str, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InvalidArgument(f"{name} must be 1 to {most}; got {value!r}.")
-    return value
-
-
-def _bytes(value: int | None) -> int:
-    return LIMITS.claim_bytes_default if value is None else _count(value, "max_bytes", LIMITS.batch_bytes_max)
-
-
-def _page(limit: int | None) -> int:
-    return 2**62 if limit is None else _count(limit, "limit", 2**62)
-
-
-def _timeout_s(timeout: Duration) -> float:
-    ms = milliseconds(timeout, "timeout")
-    if not 0 < ms <= 3_600_000:
-        raise InvalidArgument("timeout must be more than 0 and at most an hour.")
-    return ms / 1000
-
-
 def _by_batch(deliveries: Iterable[Delivery]) -> dict[Batch, list[Delivery]]:
     found: dict[Batch, list[Delivery]] = defaultdict(list)
     try:
@@ -587,34 +543,6 @@ def _by_batch(deliveries: Iterable[Delivery]) -> dict[Batch, list[Delivery]]:
     except (AttributeError, TypeError) as error:
         raise InvalidArgument("Settle a Batch, or Delivery objects that a claim gave you.") from error
     return found
-
-
-def _place(after: object) -> tuple[int, int]:
-    if (
-        not isinstance(after, tuple)
-        or len(after) != 2
-        or any(isinstance(part, bool) or not isinstance(part, int) or not -1 <= part < 2**62 for part in after)
-        or after[0] < 0
-    ):
-        raise InvalidArgument(f"after is a place: (partition, offset); got {after!r}.")
-    return after[0], after[1]
-
-
-def _ids(ids: object) -> frozenset[str]:
-    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-        raise InvalidArgument("ids is a list of message ids: pass [id].")
-    given = list(ids)
-    for entry in given:
-        if not isinstance(entry, str):
-            raise InvalidArgument(f"A message id is a str, not {type(entry).__name__}.")
-    return frozenset(given)
-
-
-def _reason(reason: object) -> str:
-    """Why a message failed: cut to a length that can be listed."""
-    if not isinstance(reason, str):
-        raise InvalidArgument(f"reason must be a str, not {type(reason).__name__}.")
-    return reason[: LIMITS.reason_chars_max].encode(errors="replace").decode()
 
 
 def _tokens(deliveries: Iterable[Delivery]) -> tuple[Token, ...]:

@@ -28,8 +28,9 @@ from ..message import Receipt, Span
 from ..store.contract import BlockMeta, Head, TopicRow, Transaction
 from .agenda import FORGET, note_published, schedule_store
 from .block import Block, Piece, Place, encode, form_blocks
-from .columns import Checked, Columns
+from .columns import Columns
 from .find import find_log, head_of
+from .incoming import Checked
 from .read import offset_at
 
 if TYPE_CHECKING:

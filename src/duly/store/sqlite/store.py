@@ -29,10 +29,11 @@ from .bell import Bell, Ticket
 from .checkpoint import Checkpointer
 from .doctor import examine
 from .faults import translate
+from .fork_gate import ForkGate
 from .gate import Gate
 from .queries import migrations
 from .transaction import SqliteTransaction
-from .writer import ForkGate, Writer
+from .writer import Writer
 
 MEMORY = ":memory:"
 SCHEMA = 1

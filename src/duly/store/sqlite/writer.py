@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import apsw
@@ -47,6 +47,7 @@ from ..contract import Aftermath, Verb
 from .bell import Bell
 from .checkpoint import Checkpointer
 from .faults import translate
+from .fork_gate import ForkGate
 from .gate import Gate
 from .transaction import SqliteTransaction
 
@@ -428,50 +429,6 @@ class Writer:
             "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
         )
         self._in_doubt = False
-
-
-class ForkGate:
-    """Counts who is inside SQLite, so that a fork can wait until nobody is."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0
-        self._shut = False
-
-    def __enter__(self) -> None:
-        with self._changed:
-            while self._shut:
-                self._changed.wait()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside -= 1
-            if self._shut:
-                self._changed.notify_all()
-
-    def shut(self, seconds: float) -> bool:
-        """Lets nobody in any more and waits until all are out; False when someone stays too long."""
-        with self._changed:
-            self._shut = True
-            return self._changed.wait_for(lambda: self._inside == 0, seconds)
-
-    @contextmanager
-    def alone(self, seconds: float) -> Iterator[bool]:
-        """For one who is inside: waits until all others are out and keeps them out; False when they stay."""
-        with self._changed:
-            self._shut = True
-            alone = self._changed.wait_for(lambda: self._inside == 1, seconds)
-        try:
-            yield alone
-        finally:
-            self.open()
-
-    def open(self) -> None:
-        """Lets everyone in again."""
-        with self._changed:
-            self._shut = False
-            self._changed.notify_all()
 
 
 def _take_lock(connection: apsw.Connection, patience_s: float) -> None:

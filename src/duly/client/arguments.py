@@ -1,0 +1,99 @@
+"""The arguments that callers give, checked: each function returns what it was given, or says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ..clock import Duration, milliseconds, moment_ms
+from ..engine.groups import Start, start_from
+from ..errors import InvalidArgument
+from ..limits import LIMITS
+from ..tenant import check_name
+from ..topic import TopicSettings
+
+
+def topic_settings(kind: str, settings: Mapping[str, Any]) -> TopicSettings:
+    known = TopicSettings.__slots__
+    for name in settings:
+        if name not in known:
+            raise InvalidArgument(f"There is no setting {name!r}. Settings: {', '.join(sorted(known))}.")
+    return TopicSettings(kind=kind, **settings)
+
+
+def named(name: object) -> str:
+    return check_name(name, "name")
+
+
+def group_named(group: object) -> str:
+    if group is None:
+        raise InvalidArgument("A log is consumed through a group: pass group=.")
+    return check_name(group, "group name")
+
+
+def start_at(start: object, name: str = "start") -> Start:
+    if isinstance(start, datetime):
+        return Start(at_ms=moment_ms(start, name))
+    return start_from(start)
+
+
+def whole(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgument(f"{name} must be a whole number from 0 on; got {value!r}.")
+    return value
+
+
+def flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be True or False; got {value!r}.")
+    return value
+
+
+def count(value: object, name: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidArgument(f"{name} must be 1 to {most}; got {value!r}.")
+    return value
+
+
+def byte_budget(value: int | None) -> int:
+    return LIMITS.claim_bytes_default if value is None else count(value, "max_bytes", LIMITS.batch_bytes_max)
+
+
+def page_size(limit: int | None) -> int:
+    return 2**62 if limit is None else count(limit, "limit", 2**62)
+
+
+def timeout_s(timeout: Duration) -> float:
+    ms = milliseconds(timeout, "timeout")
+    if not 0 < ms <= 3_600_000:
+        raise InvalidArgument("timeout must be more than 0 and at most an hour.")
+    return ms / 1000
+
+
+def place_after(after: object) -> tuple[int, int]:
+    if (
+        not isinstance(after, tuple)
+        or len(after) != 2
+        or any(isinstance(part, bool) or not isinstance(part, int) or not -1 <= part < 2**62 for part in after)
+        or after[0] < 0
+    ):
+        raise InvalidArgument(f"after is a place: (partition, offset); got {after!r}.")
+    return after[0], after[1]
+
+
+def message_ids(ids: object) -> frozenset[str]:
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise InvalidArgument("ids is a list of message ids: pass [id].")
+    given = list(ids)
+    for entry in given:
+        if not isinstance(entry, str):
+            raise InvalidArgument(f"A message id is a str, not {type(entry).__name__}.")
+    return frozenset(given)
+
+
+def reason_text(reason: object) -> str:
+    """Why a message failed: cut to a length that can be listed."""
+    if not isinstance(reason, str):
+        raise InvalidArgument(f"reason must be a str, not {type(reason).__name__}.")
+    return reason[: LIMITS.reason_chars_max].encode(errors="replace").decode()

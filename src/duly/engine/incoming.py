@@ -1,0 +1,336 @@
+"""What publish is given, checked and turned into columns: bytes, Messages, or an Arrow table.
+
+A batch is refused whole; the error names the index of the message, or the column of the table, that
+is at fault. Messages are looked at one by one, tables column by column and never row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..clock import milliseconds, moment_ms
+from ..errors import InvalidArgument, LimitExceeded
+from ..limits import LIMITS
+from ..message import MADE_ID_MARK, Message
+from .columns import ARROW_FROM, NAMES, Columns, arrow_schema, to_arrow
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+class Checked:
+    """A batch ready to publish: its columns, and the partition that each message names, if any."""
+
+    __slots__ = ("bytes", "columns", "partitions", "relative")
+
+    def __init__(
+        self,
+        columns: Columns,
+        size: int,
+        partitions: np.ndarray[Any, Any] | None = None,
+        relative: bool = False,
+    ) -> None:
+        self.columns = columns
+        self.bytes = size
+        self.partitions = partitions
+        # With ttl the expiry column holds durations until the store's clock has been asked.
+        self.relative = relative
+
+
+def check_batch(messages: object) -> Checked:
+    """Turns whatever publish was given into columns. Refuses it whole, naming the bad index."""
+    if isinstance(messages, (Message, bytes, bytearray, memoryview, str)):
+        messages = [messages]
+    if _is_arrow(messages):
+        return _check_arrow(messages)
+    if isinstance(messages, Mapping) or not hasattr(messages, "__iter__"):
+        raise InvalidArgument(
+            f"publish takes bytes, a duly.Message, a list of them, or an Arrow table; not {type(messages).__name__}."
+        )
+    listed: list[Any] = list(messages)
+    if not listed:
+        raise InvalidArgument("The batch is empty. Publish at least one message.")
+    if len(listed) > LIMITS.batch_messages_max:
+        raise LimitExceeded(
+            f"A batch has at most {LIMITS.batch_messages_max} messages; this one has {len(listed)}. Split it."
+        )
+    checked = _check_listed(listed)
+    if checked.bytes > LIMITS.batch_bytes_max:
+        raise LimitExceeded(
+            f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {checked.bytes}. Split it."
+        )
+    return checked
+
+
+def _check_listed(listed: list[Any]) -> Checked:
+    count = len(listed)
+    # Asked of Python: Arrow, told to infer, takes a str among bytes for bytes.
+    if set(map(type, listed)) == {bytes}:
+        if count >= ARROW_FROM:
+            return _check_many_bytes(listed)
+        return Checked(Columns(count, lists={"payload": listed}), sum(map(len, listed)))
+    lists: dict[str, list[Any]] = {name: [None] * count for name in NAMES}
+    partitions: list[int | None] = [None] * count
+    relative = [False] * count
+    for index, given in enumerate(listed):
+        try:
+            message = given if isinstance(given, Message) else Message(given)
+            _check_message(message, index, lists, partitions, relative)
+        except LimitExceeded as error:
+            raise LimitExceeded(f"Message {index}: {error}", index=index) from None
+        except InvalidArgument as error:
+            raise InvalidArgument(f"Message {index}: {error}", index=index) from None
+    used = {name: column for name, column in lists.items() if name == "payload" or any(v is not None for v in column)}
+    if any(relative):
+        # Negative marks a ttl: no moment before 1970 can be given as an expiry.
+        used["expires_at"] = [
+            -value if is_ttl else value for value, is_ttl in zip(used["expires_at"], relative, strict=True)
+        ]
+    named = _named(partitions)
+    size = sum(map(len, used["payload"]))
+    return Checked(_choose_form(Columns(count, lists=used), size), size, named, relative=any(relative))
+
+
+def _named(partitions: list[int | None]) -> np.ndarray[Any, Any] | None:
+    """The partition each message names, -1 for none; None when no message names one."""
+    if all(number is None for number in partitions):
+        return None
+    import numpy as np
+
+    return np.array([-1 if number is None else number for number in partitions], dtype=np.int64)
+
+
+def _check_many_bytes(listed: list[bytes]) -> Checked:
+    """The common big batch, payloads and nothing else. Joining them is twice as fast as Arrow's own conversion."""
+    import numpy as np
+    import pyarrow as pa
+
+    data = b"".join(listed)
+    if len(data) > LIMITS.batch_bytes_max:
+        raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {len(data)}. Split it.")
+    offsets = np.zeros(len(listed) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, listed), dtype=np.int32, count=len(listed)), out=offsets[1:])
+    payload = pa.Array.from_buffers(pa.binary(), len(listed), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    batch = pa.RecordBatch.from_arrays([payload], schema=arrow_schema(["payload"]))
+    return Checked(Columns(len(listed), arrow=batch), len(data))
+
+
+def _choose_form(columns: Columns, size: int) -> Columns:
+    """Arrow for big batches; a batch past the limit stays as it is, to be refused."""
+    if columns.count < ARROW_FROM or size > LIMITS.batch_bytes_max:
+        return columns
+    return Columns(columns.count, arrow=to_arrow(columns))
+
+
+def _check_message(
+    message: Message,
+    index: int,
+    lists: dict[str, list[Any]],
+    partitions: list[int | None],
+    relative: list[bool],
+) -> None:
+    """Checks one message and writes it into the columns at `index`."""
+    lists["payload"][index] = _payload(message.payload)
+    if message.id is not None:
+        lists["id"][index] = _text(message.id, "id", LIMITS.id_bytes_max)
+        if message.id.startswith(MADE_ID_MARK):
+            raise InvalidArgument(f"an id must not begin with {MADE_ID_MARK!r}: those are made by Duly.")
+    if message.key is not None:
+        lists["key"][index] = _text(message.key, "key", LIMITS.key_bytes_max)
+    if message.headers is not None:
+        lists["headers"][index] = _headers(message.headers) or None
+    if message.ttl is not None and message.expires_at is not None:
+        raise InvalidArgument("give ttl or expires_at, not both.")
+    if message.ttl is not None:
+        ttl_ms = milliseconds(message.ttl, "ttl")
+        if not 1 <= ttl_ms <= LIMITS.ttl_ms_max:
+            raise LimitExceeded(f"ttl must be 0.001 to {LIMITS.ttl_ms_max // 1000} seconds.")
+        lists["expires_at"][index], relative[index] = ttl_ms, True
+    if message.expires_at is not None:
+        lists["expires_at"][index] = max(0, moment_ms(message.expires_at, "expires_at"))
+    if message.partition is not None:
+        if isinstance(message.partition, bool) or not isinstance(message.partition, int):
+            raise InvalidArgument(f"partition must be a whole number; got {message.partition!r}.")
+        if not 0 <= message.partition < LIMITS.partitions_max:
+            raise InvalidArgument(f"there is no partition {message.partition}.")
+        partitions[index] = message.partition
+    for name in ("due", "priority", "lane"):
+        if getattr(message, name) is not None:
+            raise InvalidArgument(f"{name} belongs to queues; this topic is a log.")
+
+
+def _payload(payload: object) -> bytes:
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, (bytearray, memoryview)):
+        return bytes(payload)
+    if isinstance(payload, str):
+        raise InvalidArgument("a payload is bytes, not str: use text.encode(), or Message.json(…) for JSON.")
+    raise InvalidArgument(f"a payload is bytes, not {type(payload).__name__}.")
+
+
+def _text(text: object, what: str, bytes_max: int) -> str:
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what} must be a str, not {type(text).__name__}.")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} is not valid Unicode.") from error
+    if not 1 <= size <= bytes_max:
+        raise LimitExceeded(f"{what} has 1 to {bytes_max} bytes of UTF-8; this one has {size}.")
+    return text
+
+
+def _headers(headers: object) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise InvalidArgument(f"headers must be a mapping of str to str, not {type(headers).__name__}.")
+    if len(headers) > LIMITS.headers_max:
+        raise LimitExceeded(f"a message has at most {LIMITS.headers_max} headers; this one has {len(headers)}.")
+    size = 0
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidArgument(f"headers are str to str; got {name!r}: {value!r}.")
+        try:
+            size += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidArgument("headers are not valid Unicode.") from error
+    if size > LIMITS.headers_bytes_max:
+        raise LimitExceeded(f"headers have at most {LIMITS.headers_bytes_max} bytes; these have {size}.")
+    return dict(headers)
+
+
+def _is_arrow(messages: object) -> bool:
+    return type(messages).__module__.startswith("pyarrow")
+
+
+def _check_arrow(table: Any) -> Checked:
+    """An Arrow table or batch, checked column by column and never row by row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        raise InvalidArgument(f"publish takes a pyarrow Table or RecordBatch, not {type(table).__name__}.")
+    if not 1 <= table.num_rows <= LIMITS.batch_messages_max:
+        raise LimitExceeded(f"A batch has 1 to {LIMITS.batch_messages_max} messages; got {table.num_rows}.")
+    known = set(NAMES) | {"partition"}
+    for name in table.schema.names:
+        if name not in known:
+            raise InvalidArgument(f"There is no column {name!r}. Columns: {', '.join(sorted(known))}.")
+    if "payload" not in table.schema.names:
+        raise InvalidArgument("The table has no column 'payload'.")
+    if len(set(table.schema.names)) != len(table.schema.names):
+        raise InvalidArgument("The table has a column twice.")
+    arrays = {name: _flat(table, name) for name in table.schema.names}
+    partitions = arrays.pop("partition", None)
+    names = [
+        name for name in NAMES if name in arrays and (name == "payload" or arrays[name].null_count < table.num_rows)
+    ]
+    if arrays["payload"].null_count:
+        raise InvalidArgument("Column 'payload' has nulls: every message needs a payload.")
+    schema = arrow_schema(names)
+    try:
+        cast = [_cast(arrays[entry.name], entry) for entry in schema]
+        payload_bytes = pc.sum(pc.binary_length(cast[0])).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidArgument(f"The table does not fit the columns of a message: {error}") from error
+    if payload_bytes > LIMITS.batch_bytes_max:
+        raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {payload_bytes}.")
+    batch = pa.record_batch(cast, schema=schema)
+    for name, column in zip(names, batch.columns, strict=True):
+        try:
+            # Text that is no UTF-8 would be stored, and raise at every reader for ever after.
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(f"Column {name!r} is broken: {error}.") from error
+    _check_arrow_limits(batch)
+    return Checked(Columns(table.num_rows, arrow=batch), payload_bytes, _partition_numbers(partitions))
+
+
+def _flat(table: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    column = table.column(name)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _cast(array: Any, entry: Any) -> Any:
+    """The column in its stored type. Only another form of the same thing is taken; a number is no key."""
+    import pyarrow as pa
+
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    alike: dict[str, Callable[[Any], bool]] = {
+        "payload": lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
+        "id": _is_text,
+        "key": _is_text,
+        "headers": lambda t: pa.types.is_map(t) and _is_text(t.key_type) and _is_text(t.item_type),
+        "expires_at": lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
+    }
+    if not alike[entry.name](kind):
+        raise InvalidArgument(f"Column {entry.name!r} must be {entry.type}, not {array.type}.")
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None:
+            raise InvalidArgument("Column 'expires_at' has no time zone, so its values name no moments.")
+        return array.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return array if array.type == entry.type else array.cast(entry.type)
+
+
+def _check_arrow_limits(batch: pa.RecordBatch) -> None:
+    import pyarrow.compute as pc
+
+    for name, bytes_max in (("id", LIMITS.id_bytes_max), ("key", LIMITS.key_bytes_max)):
+        if name in batch.schema.names:
+            span = pc.min_max(pc.binary_length(batch.column(name)))
+            low, high = span["min"].as_py(), span["max"].as_py()
+            if low < 1 or high > bytes_max:
+                raise LimitExceeded(f"Column {name!r}: values have 1 to {bytes_max} bytes of UTF-8.")
+    if "id" in batch.schema.names and pc.any(pc.starts_with(batch.column("id"), MADE_ID_MARK)).as_py():
+        raise InvalidArgument(f"Column 'id': an id must not begin with {MADE_ID_MARK!r}: those are made by Duly.")
+    if "expires_at" in batch.schema.names and pc.min(batch.column("expires_at")).as_py() < 0:
+        raise InvalidArgument("Column 'expires_at': moments before 1970 are not moments to come.")
+    if "headers" in batch.schema.names:
+        _check_arrow_headers(batch.column("headers"))
+
+
+def _check_arrow_headers(column: Any) -> None:
+    """How many headers a message has and how many bytes they are, for all messages at once."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if column.items.null_count:
+        raise InvalidArgument("Column 'headers': headers are str to str, none of them null.")
+    ends = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    if int(np.diff(ends).max(initial=0)) > LIMITS.headers_max:
+        raise LimitExceeded(f"Column 'headers': a message has at most {LIMITS.headers_max} headers.")
+    names = pc.binary_length(column.keys).to_numpy(zero_copy_only=False)
+    values = pc.binary_length(column.items).to_numpy(zero_copy_only=False)
+    running = np.concatenate(([0], np.cumsum(names + values)))
+    at = ends - ends[0]
+    if int((running[at[1:]] - running[at[:-1]]).max(initial=0)) > LIMITS.headers_bytes_max:
+        raise LimitExceeded(f"Column 'headers': a message has at most {LIMITS.headers_bytes_max} bytes of them.")
+
+
+def _partition_numbers(array: Any) -> np.ndarray[Any, Any] | None:
+    """The partition each message names, -1 for none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if array is None or array.null_count == len(array):
+        return None
+    if not pa.types.is_integer(array.type):
+        raise InvalidArgument(f"Column 'partition' must hold whole numbers, not {array.type}.")
+    if pc.min(array).as_py() < 0:
+        index = pc.index(pc.less(array, 0), True).as_py()
+        raise InvalidArgument(f"Message {index}: partition must be 0 or more; got {array[index]}.", index=index)
+    if pc.max(array).as_py() >= LIMITS.partitions_max:
+        index = pc.index(pc.greater_equal(array, LIMITS.partitions_max), True).as_py()
+        raise InvalidArgument(f"Message {index}: there is no partition {array[index]}.", index=index)
+    numbers: np.ndarray[Any, Any] = pc.fill_null(array.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return numbers
