@@ -12,7 +12,6 @@ import apsw
 import pytest
 
 import duly
-from tests.conftest import FULL
 
 
 @pytest.fixture(autouse=True)
@@ -190,8 +189,10 @@ def test_closing_while_blocked_finishes_what_was_accepted(path: str, q: duly.Cli
         other.publish("t", b"late")
 
 
-@pytest.mark.skipif(not FULL, reason="takes as long as SQLite is told to wait for a lock")
-def test_a_lock_held_for_long_is_busy_and_nothing_is_done(q: duly.Client, path: str) -> None:
+def test_a_lock_held_for_long_is_busy_and_nothing_is_done(
+    q: duly.Client, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.store.sqlite.writer._BUSY_S", 0.5)
     with write_lock(path), pytest.raises(duly.Busy):
         q.publish("t", BATCH, timeout=60)
     _settle_down(q)

@@ -270,7 +270,7 @@ class Writer:
     def _attempt(self, jobs: Sequence[Job], *, patience_s: float) -> SqliteTransaction:
         """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
         try:
-            connection = self._ready_connection()
+            connection = self._ready_connection(patience_s)
             self._set_sync(connection, any(not hasattr(job.verb, "unsynced") for job in jobs))
             _take_lock(connection, patience_s)
         except (apsw.Error, StoreError) as error:
@@ -346,11 +346,14 @@ class Writer:
 
     # Doubt
 
-    def _ready_connection(self) -> apsw.Connection:
+    def _ready_connection(self, patience_s: float) -> apsw.Connection:
         if self._connection is None:
             connection = self._connect()
             try:
-                self._sync_log(connection)
+                self._sync_log(connection, patience_s)
+            except _Locked:
+                connection.close()
+                raise
             except apsw.Error:
                 connection.close()
                 self._let_go()
@@ -361,7 +364,7 @@ class Writer:
             self._data_version = -1
         if self._in_doubt:
             self._set_sync(self._connection, True)
-            self._write_over(self._connection)
+            self._write_over(self._connection, patience_s)
         if self._checkpointer is not None and self._checkpointer.broken:
             self._rebuild(self._checkpointer)
         assert self._connection is not None
@@ -391,7 +394,7 @@ class Writer:
             self._synced = True
             checkpointer.broken = False
 
-    def _sync_log(self, connection: apsw.Connection) -> None:
+    def _sync_log(self, connection: apsw.Connection, patience_s: float) -> None:
         """Folds in what the log holds before anything is added to it.
 
         Its end may stem from a commit whose sync failed before its process died: frames that only the
@@ -408,7 +411,8 @@ class Writer:
         finally:
             connection.set_busy_timeout(0)
         # Claims are not synced: a power loss may take the newest leases. Their ids are not given again.
-        connection.execute("UPDATE sqlite_sequence SET seq = seq + 1048576 WHERE name = 'duly_lease'")
+        ahead = "UPDATE sqlite_sequence SET seq = seq + 1048576 WHERE name = 'duly_lease'"
+        _commit_one(connection, patience_s, ahead)
 
     def _clear_doubt(self, error: apsw.Error) -> NoReturn:
         """After a failed commit: makes sure that nothing of it can come back, then raises."""
@@ -418,16 +422,15 @@ class Writer:
         self._in_doubt = True
         try:
             self.disconnect()
-            self._ready_connection()
-        except (apsw.Error, StoreError):
+            self._ready_connection(_BUSY_S)
+        except (apsw.Error, StoreError, _Locked):
             raise _Doubt(f"The commit failed ({error}) and the store cannot be written now. Try again.") from error
         raise translate(error) from error
 
-    def _write_over(self, connection: apsw.Connection) -> None:
+    def _write_over(self, connection: apsw.Connection, patience_s: float) -> None:
         """Writes and syncs a mark, over frames of a failed commit that a crash could bring back."""
-        connection.execute(
-            "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
-        )
+        mark = "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
+        _commit_one(connection, patience_s, mark)
         self._in_doubt = False
 
 
@@ -443,6 +446,18 @@ def _take_lock(connection: apsw.Connection, patience_s: float) -> None:
             if monotonic_s() >= until:
                 raise _Locked("Another program holds the store's write lock. Nothing was done; try again.") from error
             pause.wait(0.002)
+
+
+def _commit_one(connection: apsw.Connection, patience_s: float, statement: str) -> None:
+    """One statement in a transaction of its own."""
+    _take_lock(connection, patience_s)
+    try:
+        connection.execute(statement)
+        connection.execute("COMMIT")
+    except apsw.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 class _Locked(Busy):
