@@ -76,7 +76,7 @@ class SqliteStore:
             self._gate = Gate(side)
         except OSError as error:
             raise StoreError(f"The files beside {self.path} cannot be opened: {error.strerror}.") from error
-        self._checkpointer = Checkpointer(self._open, self._inside)
+        self._checkpointer = Checkpointer()
         self._writer = Writer(
             self._connect_writer,
             clock=clock,
@@ -281,7 +281,6 @@ class SqliteStore:
             self._closed = True
             readers, self._pool = self._pool, []
         self._close_all(readers)
-        self._checkpointer.close()
         # The writer's connection goes last: only it can fold the write-ahead log in and remove it.
         self._writer.close()
         if self._shared is not None:
