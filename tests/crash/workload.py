@@ -35,7 +35,7 @@ from .power_vfs import Connection, Disk, DiskVFS, sync_failure
 ROOT = Path(__file__).parents[2]
 LEASE_S = 60
 # Checkpoints and WAL resets come every few pages and not every few thousand: their writes are points to fail at, too.
-COPY_PAGES, RESTART_PAGES = 30, 60
+COPY_PAGES = 30
 
 _fork_safe_clock = duly.SystemClock()
 
@@ -220,7 +220,7 @@ def live(order: dict[str, Any]) -> None:
         apsw.Connection = Connection  # type: ignore[misc]
         disk.kill_at = order.get("kill_at")
         disk.fault = _sync_faults(order.get("fail_syncs", ()), order.get("fail_of", ""))
-    checkpoint._COPY_PAGES, checkpoint._RESTART_PAGES = COPY_PAGES, RESTART_PAGES
+    checkpoint._COPY_PAGES = COPY_PAGES
     _alter_writer(order.get("pragmas", ()))
     journal = Journal(order["journal"], disk)
     if order.get("sabotage") == "doubts are left":

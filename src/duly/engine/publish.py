@@ -41,6 +41,17 @@ MADE_PUBLISH_ID_MARK = "~"
 PUBLISH_MS_MAX = 60 * MINUTE_MS
 
 _counter = itertools.count()
+# Drawn once a process and not once an id: the system call lets go of the interpreter's lock, and among busy
+# threads it takes longer to get that back than everything else takes together.
+_process = os.urandom(6).hex()
+
+
+def _after_fork_in_child() -> None:
+    global _process
+    _process = os.urandom(6).hex()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 # One partition number for the whole batch, or an array with one for each message.
 Routes = Union[int, "np.ndarray[Any, Any]"]
@@ -59,7 +70,7 @@ class Publish:
 
 def make_publish_id(now_ms: int) -> str:
     """A new id that nobody else makes, beginning with the time."""
-    return f"{MADE_PUBLISH_ID_MARK}{now_ms:011x}{os.urandom(6).hex()}{next(_counter) & 0xFFFF:04x}"
+    return f"{MADE_PUBLISH_ID_MARK}{now_ms:011x}{_process}{next(_counter):x}"
 
 
 def check_publish_id(publish_id: object) -> str:

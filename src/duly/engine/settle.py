@@ -199,6 +199,8 @@ class _Settling:
         """Moves the lease's end; a part of a lease gets one of its own."""
         lease_ms = self.command.delay_ms or self.group.settings.lease_ms or self.topic.settings.lease_ms
         self.verdicts.expires_at = self.tx.now_ms + lease_ms
+        # A consumer that only renews is at work too.
+        self.tx.consumer_seen(row.tenant_id, row.group, row.consumer, active=True)
         if len(indexes) == row.live:
             self.tx.lease_extend(row, self.verdicts.expires_at)
             return

@@ -11,6 +11,7 @@ import msgspec
 from ...engine.block import Block, Place, decode
 from ...engine.memory import BlockCache, Memory
 from ...errors import CorruptBlock, StoreError
+from ...limits import DAY_MS, LIMITS
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
     Aftermath,
@@ -301,7 +302,8 @@ class SqliteTransaction:
 
     def receipts_expire(self, now_ms: int, limit: int) -> int | None:
         self._rows("receipts_expire", now=now_ms, limit=limit)
-        self._rows("consumers_forget", before=now_ms - 24 * 3600 * 1000)
+        # Not before its longest lease can have ended: it may come back for it.
+        self._rows("consumers_forget", before=now_ms - LIMITS.lease_ms_max - DAY_MS)
         row = self._one("receipt_oldest")
         return None if row is None else row[0]
 

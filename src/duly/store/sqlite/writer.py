@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
@@ -58,20 +59,27 @@ _SYNC_WAIT_MS = 100
 _REBUILD_WAIT_S = 5.0
 
 
+_GIVEN, _QUEUED, _RUNNING, _FINISHED = range(4)
+
+# A job that costs no more is handed over without the lock, and bounded by number alone.
+_SMALL_COST = 1024
+
+
 class Job:
     """One command on its way through the writer."""
 
-    __slots__ = ("abandoned", "answer", "command", "done", "finished", "publish_id", "tenant", "verb")
+    __slots__ = ("abandoned", "answer", "command", "cost", "done", "publish_id", "stage", "tenant", "verb")
 
-    def __init__(self, verb: Verb[Any, Any], command: Any, tenant: str, publish_id: str) -> None:
+    def __init__(self, verb: Verb[Any, Any], command: Any, tenant: str, publish_id: str, cost: int = 0) -> None:
         self.verb = verb
         self.command = command
         self.tenant = tenant
+        self.cost = cost
         self.publish_id = publish_id
         self.answer: Any = None
-        # Both under the writer's lock: a caller that gave up, and a job whose outcome is known.
+        # Both under the writer's lock: how far it has come, and whether its caller gave up.
+        self.stage = _GIVEN
         self.abandoned = False
-        self.finished = False
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -110,8 +118,12 @@ class Writer:
         self._in_doubt = False
         # Whether the connection syncs at commit: as it is opened, it does.
         self._synced = True
+        # Callers hand jobs over here without a lock; whoever writes moves them into the fair queue.
+        self._given: deque[Job] = deque()
         self._queue: FairQueue[Job] = FairQueue()
         self._changed = threading.Condition()
+        self._asleep = False
+        self._ended = False
         # Held by whoever runs a transaction: the thread below, or a caller.
         self._pen = threading.Lock()
         self._closing = False
@@ -129,46 +141,63 @@ class Writer:
         publish_id: str,
     ) -> Any:
         """Queues a job and waits for its answer; an answer that is an error is raised."""
-        job = Job(verb, command, tenant, publish_id)
+        job = Job(verb, command, tenant, publish_id, cost)
         if self._run_here(job):
             return _answer(job)
-        self._enqueue(job, cost, deadline)
+        self._hand_over(job, deadline)
         if not job.done.acquire(timeout=-1 if deadline is None else max(0.0, deadline - monotonic_s())):
             self._give_up(job)
         return _answer(job)
 
     def _run_here(self, job: Job) -> bool:
         """Runs the job on the caller's thread, if nobody writes or waits."""
-        if self._queue.count or threading.current_thread() is threading.main_thread():
+        if self._given or self._queue.count:
+            return False
+        if threading.current_thread() is threading.main_thread():
             return False
         if not self._pen.acquire(blocking=False):
             return False
         try:
             # Never waits here: a caller has a deadline, and the thread below has time.
-            if self._closing or self._queue.count or not self._gate.try_enter():
+            if self._closing or self._given or self._queue.count or not self._gate.try_enter():
                 return False
             return self._transact([job], waits=False)
         finally:
             self._pen.release()
 
-    def _enqueue(self, job: Job, cost: int, deadline: float | None) -> None:
+    def _hand_over(self, job: Job, deadline: float | None) -> None:
+        if self._full() or job.cost > _SMALL_COST or self._closing:
+            self._wait_for_room(job, deadline)
+        else:
+            self._given.append(job)
+        # Read after the job is there, and set before the thread looks: one of the two notices the other.
+        if self._asleep or self._closing:
+            with self._changed:
+                if self._ended and job.stage == _GIVEN:
+                    raise Closed()
+                self._changed.notify_all()
+
+    def _full(self) -> bool:
+        many = len(self._given) + self._queue.count >= LIMITS.writer_commands_max
+        return many or self._queue.cost >= LIMITS.writer_bytes_max
+
+    def _wait_for_room(self, job: Job, deadline: float | None) -> None:
         with self._changed:
-            while self._queue.count >= LIMITS.writer_commands_max or self._queue.cost >= LIMITS.writer_bytes_max:
+            while self._full():
                 left = None if deadline is None else deadline - monotonic_s()
                 if self._closing or (left is not None and left <= 0) or not self._changed.wait(left):
                     raise Busy()
             if self._closing:
                 raise Closed()
-            self._queue.put(job.tenant, cost, job)
-            if self._queue.count == 1:
-                self._changed.notify_all()
+            job.stage = _QUEUED
+            self._queue.put(job.tenant, job.cost, job)
 
     def _give_up(self, job: Job) -> None:
         """The caller's time is over: withdraws the job, or says that its outcome is unknown."""
         with self._changed:
-            if self._queue.remove(job.tenant, job):
+            job.abandoned = job.stage != _FINISHED
+            if job.stage == _GIVEN or (job.stage == _QUEUED and self._queue.remove(job.tenant, job)):
                 raise Timeout()
-            job.abandoned = not job.finished
         if not job.abandoned:
             job.done.acquire()
         elif job.publish_id:
@@ -194,25 +223,43 @@ class Writer:
             self._connection = None
 
     def _loop(self) -> None:
-        while True:
-            with self._changed:
-                while not self._queue.count and not self._closing:
-                    self._changed.wait()
+        while self._sleep():
             with self._pen:
-                with self._changed:
-                    # Taken as late as can be: what gathered while a caller wrote goes along.
-                    full = (
-                        self._queue.count >= LIMITS.writer_commands_max or self._queue.cost >= LIMITS.writer_bytes_max
-                    )
-                    jobs = self._queue.take(_JOBS_A_TRANSACTION, _COST_A_TRANSACTION)
-                    if full:
-                        self._changed.notify_all()
+                # Taken as late as can be: what gathered while a caller wrote goes along.
+                jobs = self._take()
                 if jobs:
                     self._transact(jobs, waits=True)
-                elif self._closing:
-                    break
-        with self._inside:
+        # A caller may still be writing on its own.
+        with self._pen, self._inside:
             self.disconnect()
+
+    def _sleep(self) -> bool:
+        """Waits for something to do; False when there will be nothing any more."""
+        with self._changed:
+            self._asleep = True
+            while not self._given and not self._queue.count:
+                if self._closing:
+                    self._ended = True
+                    return False
+                self._changed.wait()
+            self._asleep = False
+            return True
+
+    def _take(self) -> list[Job]:
+        """The next group, tenants in fair turn."""
+        with self._changed:
+            was_full = self._full()
+            while self._given:
+                job = self._given.popleft()
+                if not job.abandoned:
+                    job.stage = _QUEUED
+                    self._queue.put(job.tenant, job.cost, job)
+            jobs = self._queue.take(_JOBS_A_TRANSACTION, _COST_A_TRANSACTION)
+            for job in jobs:
+                job.stage = _RUNNING
+            if was_full:
+                self._changed.notify_all()
+        return jobs
 
     def _transact(self, jobs: Sequence[Job], *, waits: bool) -> bool:
         """One group commit, entered at the gate if it does not wait. Whatever happens, every job is answered.
@@ -249,10 +296,10 @@ class Writer:
         """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id."""
         with self._changed:
             for job in jobs:
-                job.finished = True
+                job.stage = _FINISHED
                 if job.abandoned and job.publish_id and not isinstance(job.answer, Exception):
                     stored = Remember(job.command, job.answer)
-                    self._queue.put(job.tenant, 0, Job(remember_publish, stored, job.tenant, ""))
+                    self._given.append(Job(remember_publish, stored, job.tenant, ""))
         for job in jobs:
             job.done.release()
 
