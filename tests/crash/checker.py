@@ -67,9 +67,6 @@ class Expected:
     # What a message may be to a group; a message that is not listed is open.
     states: dict[Of, dict[Position, set[str]]] = field(default_factory=lambda: defaultdict(dict))
     held: dict[Of, set[Position]] = field(default_factory=lambda: defaultdict(set))
-    # Of those, the ones that a synced commit has carried to the disk. A claim alone is not synced: its
-    # consumer is on the same machine and loses power with it.
-    held_synced: dict[Of, set[Position]] = field(default_factory=lambda: defaultdict(set))
     doubts: list[Doubt] = field(default_factory=list)
     at: int = 0
     finished: bool = False
@@ -124,10 +121,6 @@ def _done(found: Expected, begin: dict[str, Any], end: dict[str, Any]) -> None:
             found.states[of][position] = {_AFTER[what]}
         if what != "extend":
             found.held[of] -= settled
-        if not settled:
-            return
-    if what in ("publish", "create_topic", "create_group", *_AFTER) and not end.get("duplicate"):
-        found.held_synced = defaultdict(set, {of: set(positions) for of, positions in found.held.items()})
 
 
 def _refused(found: Expected, begin: dict[str, Any]) -> None:
@@ -148,7 +141,6 @@ def _in_doubt(found: Expected, begin: dict[str, Any]) -> None:
     elif begin["what"] in _AFTER:
         positions = _positions(begin)
         found.held[of] -= set(positions)
-        found.held_synced[of] -= set(positions)
         _doubt(found, Doubt(of, positions, OPEN, _AFTER[begin["what"]]))
 
 
@@ -162,11 +154,9 @@ def _positions(entry: dict[str, Any]) -> list[Position]:
     return [(partition, offset) for partition, offset in entry["positions"]]
 
 
-def check(path: Path, journal: Iterable[str], *, power_lost: bool = False) -> Expected:
+def check(path: Path, journal: Iterable[str]) -> Expected:
     """Raises Broken unless the store is what the journal allows. Returns what was expected."""
     wanted = expected(journal)
-    if power_lost:
-        wanted.held = wanted.held_synced
     check_integrity(path)
     clock = duly.ManualClock(wanted.at)
     with duly.connect(path, clock=clock, consumer="checker") as q:

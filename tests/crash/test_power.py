@@ -44,7 +44,7 @@ def lose_power(events: Sequence[Event], folder: Path, luck: Luck) -> None:
     """Checks what is left after the power went behind these events."""
     shutil.rmtree(folder, ignore_errors=True)
     materialise(power_loss(events, luck), folder)
-    check(folder / "app.duly", [event.name for event in events if event.kind == "mark"], power_lost=True)
+    check(folder / "app.duly", [event.name for event in events if event.kind == "mark"])
 
 
 @pytest.mark.timeout(scaled(300, 7200))
@@ -77,8 +77,7 @@ def test_power_loss_right_after_each_acknowledgement_with_nothing_unsynced_left(
 def test_the_test_can_fail_without_a_sync_at_commit_acknowledged_writes_are_lost(
     zygote: Zygote, tmp_path: Path
 ) -> None:
-    how = {"sabotage": "commits are not synced"}
-    events = record(zygote, tmp_path / "whole", "PRAGMA synchronous = NORMAL", **how)
+    events = record(zygote, tmp_path / "whole", "PRAGMA synchronous = NORMAL")
     marks = [at for at, event in enumerate(events, start=1) if event.kind == "mark" and '"done"' in event.name]
     lost = 0
     for point in marks:

@@ -225,8 +225,6 @@ def live(order: dict[str, Any]) -> None:
     journal = Journal(order["journal"], disk)
     if order.get("sabotage") == "doubts are left":
         setattr(Writer, "_clear_doubt", _leave_the_doubt)  # noqa: B010
-    if order.get("sabotage") == "commits are not synced":
-        setattr(Writer, "_set_sync", _leave_synchronous)  # noqa: B010
     life = Life(order["path"], journal, forking=bool(order.get("forking")))
     if order.get("aside"):
         # Not on the main thread: there, callers may write by themselves.
@@ -243,10 +241,6 @@ def live(order: dict[str, Any]) -> None:
 
 def _leave_the_doubt(_writer: Writer, error: apsw.Error) -> None:
     raise duly.StoreError("Nothing was changed.") from error
-
-
-def _leave_synchronous(_writer: Writer, _connection: apsw.Connection, _synced: bool) -> None:
-    """Whatever the transaction needs: it stays as the order's pragmas set it."""
 
 
 def _fork_and_forget() -> None:

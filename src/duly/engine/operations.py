@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..store.contract import Transaction, Verb, unsynced
+from ..store.contract import Transaction, Verb
 from .claim import Claim, claim
 from .dead import ListDead, PurgeDead, Redrive, list_dead, purge_dead, redrive
 from .groups import (
@@ -61,7 +61,7 @@ def _each(one: Callable[[Transaction, Any], Any]) -> Verb[Any, Any]:
 
 WRITES: dict[type, Verb[Any, Any]] = {
     Publish: publish,
-    Claim: unsynced(claim),
+    Claim: claim,
     Settle: settle,
     Held: _each(held),
     ReleaseConsumer: _each(release_consumer),
@@ -77,7 +77,7 @@ WRITES: dict[type, Verb[Any, Any]] = {
     DeleteGroup: _each(delete_group),
     PurgeGroup: _each(purge_group),
     Seek: _each(seek),
-    Chores: unsynced(run_chores),
+    Chores: run_chores,
 }
 
 READS: dict[type, Callable[[Transaction, Any], Any]] = {

@@ -145,16 +145,6 @@ class Aftermath:
     freed: bool = False
 
 
-def unsynced(verb: Verb[C, R]) -> Verb[C, R]:
-    """Marks a verb whose commit need not be synced: what it did may be undone by a power loss.
-
-    So it is with a claim where its consumers run on the store's own machine: they lose power too.
-    The next synced commit carries it along.
-    """
-    verb.unsynced = True  # type: ignore[attr-defined]
-    return verb
-
-
 class Transaction(Protocol):
     """Rows and blocks, read and written inside one transaction. One method, one statement."""
 

@@ -2,9 +2,8 @@
 
 SQLite can do it by itself, but keeps quiet about a failure, and a failed one must not be passed over. It
 remembers what an unfinished checkpoint copied as done, though nobody synced it: the next, shorter one would
-sync too little, and the log would start over. And the sync that failed may have been the first over the frames of a
-claim, so that whatever came after them would be lost with them. So nothing is written then before the log
-has been read anew from its start (writer.py, _rebuild).
+sync too little, and the log would start over. So nothing is written then before the log has been read anew from its
+start (writer.py, _rebuild).
 
 A thread that copies beside the writer was tried: no faster for big batches, slower for single messages, because
 the log it leaves longer has to grow, and growing makes every sync dearer.

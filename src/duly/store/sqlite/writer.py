@@ -12,8 +12,6 @@ and its data still in the processor's cache. Not so the main thread, where a sig
       │           └──rollback──▶ answered with the error; nothing was done
       └─ timeout: withdrawn, nothing was done      (a timeout while running: outcome unknown)
 
-A transaction of claims alone is not synced (contract.py says why that is safe); the next one that is, carries it along.
-
 Inside a transaction neighbouring jobs of one verb run as one call under a savepoint. Should that
 call raise, it is undone and each job runs again alone under its own: one caller's error is nobody else's.
 
@@ -116,8 +114,6 @@ class Writer:
         self._listener = listener
         self._data_version = -1
         self._in_doubt = False
-        # Whether the connection syncs at commit: as it is opened, it does.
-        self._synced = True
         # Callers hand jobs over here without a lock; whoever writes moves them into the fair queue.
         self._given: deque[Job] = deque()
         self._queue: FairQueue[Job] = FairQueue()
@@ -318,7 +314,6 @@ class Writer:
         """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
         try:
             connection = self._ready_connection(patience_s)
-            self._set_sync(connection, any(not hasattr(job.verb, "unsynced") for job in jobs))
             _take_lock(connection, patience_s)
         except (apsw.Error, StoreError) as error:
             if self._in_doubt:
@@ -341,11 +336,6 @@ class Writer:
         self._memory.commit()
         tx.committed()
         return tx
-
-    def _set_sync(self, connection: apsw.Connection, synced: bool) -> None:
-        if synced != self._synced:
-            connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-            self._synced = synced
 
     def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
         """A transaction, with a memory that can be trusted: cleared if anyone else wrote."""
@@ -397,20 +387,15 @@ class Writer:
         if self._connection is None:
             connection = self._connect()
             try:
-                self._sync_log(connection, patience_s)
-            except _Locked:
-                connection.close()
-                raise
+                self._sync_log(connection)
             except apsw.Error:
                 connection.close()
                 self._let_go()
                 raise
             self._connection = connection
-            self._synced = True
             self._memory.clear()
             self._data_version = -1
         if self._in_doubt:
-            self._set_sync(self._connection, True)
             self._write_over(self._connection, patience_s)
         if self._checkpointer is not None and self._checkpointer.broken:
             self._rebuild(self._checkpointer)
@@ -438,10 +423,9 @@ class Writer:
                     "the log has been read anew: close the store in every process and open it again."
                 ) from error
             self._connection = connection
-            self._synced = True
             checkpointer.broken = False
 
-    def _sync_log(self, connection: apsw.Connection, patience_s: float) -> None:
+    def _sync_log(self, connection: apsw.Connection) -> None:
         """Folds in what the log holds before anything is added to it.
 
         Its end may stem from a commit whose sync failed before its process died: frames that only the
@@ -457,9 +441,6 @@ class Writer:
             pass
         finally:
             connection.set_busy_timeout(0)
-        # Claims are not synced: a power loss may take the newest leases. Their ids are not given again.
-        ahead = "UPDATE sqlite_sequence SET seq = seq + 1048576 WHERE name = 'duly_lease'"
-        _commit_one(connection, patience_s, ahead)
 
     def _clear_doubt(self, error: apsw.Error) -> NoReturn:
         """After a failed commit: makes sure that nothing of it can come back, then raises."""

@@ -107,9 +107,6 @@ CREATE TABLE duly_lease (
     settled       BLOB,
     history       BLOB
 );
--- Every open moves this ahead (writer.py), so it has to be there from the start.
-INSERT INTO sqlite_sequence (name, seq)
-VALUES ('duly_lease', 0);
 CREATE INDEX duly_lease_due ON duly_lease (tenant, partition, grp, due_at_ms);
 
 CREATE TABLE duly_dead (
