@@ -64,9 +64,9 @@ def latency(
 @app.command()
 def topics(
     topics: Annotated[int, typer.Option(min=1)] = 100_000,
-    publishes: Annotated[int, typer.Option(min=10)] = 20_000,
-    batch: Annotated[int, typer.Option(min=1)] = 1,
-    threads: Annotated[int, typer.Option(min=1)] = 16,
+    publishes: Annotated[int, typer.Option(min=10)] = 2_000,
+    batch: Annotated[int, typer.Option(min=1, help="Messages a publish.")] = 100,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that publish.")] = 1,
     folder: Folder = Path("."),
     as_json: Json = False,
 ) -> None:
