@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEVELS = ("ok", "warn", "alert")
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

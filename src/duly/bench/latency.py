@@ -6,10 +6,10 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import duly
+from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
 
 _STAMP = struct.Struct("<d")
@@ -31,7 +31,7 @@ def measure(path: Path, *, messages: int, per_s: float) -> dict[str, float]:
                 waits.extend((now - _STAMP.unpack(payload)[0]) * 1000 for payload in batch.payloads)
                 client.ack(batch)
 
-        _in_a_thread(consume)
+        in_threads([consume])
         producer.wait()
     waits.sort()
     return {
@@ -53,11 +53,4 @@ def produce(path: str, messages: int, per_s: float) -> None:
                 pause.wait(max(0.0, began + number / per_s - monotonic_s()))
                 client.publish("latency", _STAMP.pack(monotonic_s()))
 
-    _in_a_thread(work)
-
-
-def _in_a_thread(work: Callable[[], None]) -> None:
-    """Off the main thread, as in a server or a worker."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads([work])

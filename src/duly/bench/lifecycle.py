@@ -7,13 +7,13 @@ turns, a slice each, so that what else the machine does falls on both.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import duly
+from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
 
 _SLICES = 20
@@ -39,7 +39,7 @@ def measure(client: duly.Client, folder: Path, load: Load) -> dict[str, float]:
     with client.claim("bench", group="bench", max_messages=load.batch):
         pass
     publish_s, floor_s = _publish_beside_floor(client, folder, load, payloads, batches)
-    claim_s = _timed(lambda: _in_threads([lambda: _drain(client, load, batches * load.batch)]))
+    claim_s = _timed(lambda: in_threads([lambda: _drain(client, load, batches * load.batch)]))
     messages = batches * load.batch
     return {
         "messages": messages,
@@ -69,16 +69,7 @@ def _publish_beside_floor(
 
 def _publish(client: duly.Client, threads: int, payloads: list[bytes], batches: int) -> None:
     shares = [batches * (n + 1) // threads - batches * n // threads for n in range(threads)]
-    _in_threads([partial(_publish_alone, client, payloads, share) for share in shares])
-
-
-def _in_threads(work: list[Callable[[], None]]) -> None:
-    """Off the main thread, as in a server or a worker."""
-    running = [threading.Thread(target=part) for part in work]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    in_threads([partial(_publish_alone, client, payloads, share) for share in shares])
 
 
 def _publish_alone(client: duly.Client, payloads: list[bytes], batches: int) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 import resource
-import threading
+from functools import partial
 
 import duly
+from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
 
 _ROUNDS = 10
@@ -16,7 +17,7 @@ _ROUNDS = 10
 def measure(client: duly.Client, *, topics: int, publishes: int, batch: int, threads: int) -> dict[str, float]:
     """Publishes to one topic and to random ones in turns; memory is the whole process at its peak."""
     client.create_topic("one", kind="log")
-    _in_threads(8, lambda worker: _create(client, range(worker, topics, 8)))
+    in_threads([partial(_create, client, range(worker, topics, 8)) for worker in range(8)])
     payloads = [os.urandom(100) for _ in range(batch)]
     names = [f"topic-{number:06}" for number in range(topics)]
     one_s = many_s = 0.0
@@ -41,14 +42,10 @@ def _create(client: duly.Client, numbers: range) -> None:
 
 def _publish(client: duly.Client, names: list[str], payloads: list[bytes], threads: int) -> float:
     began = monotonic_s()
-    _in_threads(threads, lambda worker: [client.publish(name, payloads) for name in names[worker::threads]])
+    in_threads([partial(_publish_alone, client, names[worker::threads], payloads) for worker in range(threads)])
     return monotonic_s() - began
 
 
-def _in_threads(threads: int, work: object) -> None:
-    assert callable(work)
-    running = [threading.Thread(target=work, args=(worker,)) for worker in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+def _publish_alone(client: duly.Client, names: list[str], payloads: list[bytes]) -> None:
+    for name in names:
+        client.publish(name, payloads)

@@ -19,8 +19,6 @@ from .find import find_group, find_log
 from .lease import add_failure, is_live, live_indexes, live_offsets, offset_of, over, settle_bits
 from .read import look_up
 
-VERDICTS = ("ack", "nack", "release", "extend", "bury")
-
 _draw = random.Random()
 
 

@@ -55,7 +55,6 @@ class Checkpointer:
         except (apsw.BusyError, apsw.LockedError):
             # A reader still needs the log, or another process is copying: another time.
             return
-        except apsw.Error:
+        except apsw.Error as error:
             self.broken = True
-            log.error("a checkpoint failed; nothing is written until the log has been read anew")
-            raise
+            log.error("a checkpoint failed (%s); nothing is written until the log has been read anew", error)

@@ -40,7 +40,7 @@ from ...engine.fair_queue import FairQueue
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Remember, remember_publish
 from ...errors import Busy, Closed, Error, PublishUnknown, StoreError, StoreFull, Timeout
-from ...events import Event, Listener, log, tell
+from ...events import Event, Listener, tell
 from ...limits import LIMITS
 from ..contract import Aftermath, Verb
 from .bell import Bell
@@ -283,7 +283,7 @@ class Writer:
             self._bell.ring(aftermath.rings)
             self._finish(jobs)
             if self._checkpointer is not None and self._connection is not None:
-                self._checkpoint(self._checkpointer, self._connection, aftermath)
+                self._checkpointer.after_commit(self._connection, freed=aftermath.freed)
         for event in aftermath.events:
             tell(event, self._listener)
         return True
@@ -298,13 +298,6 @@ class Writer:
                     self._given.append(Job(remember_publish, stored, job.tenant, ""))
         for job in jobs:
             job.done.release()
-
-    def _checkpoint(self, checkpointer: Checkpointer, connection: apsw.Connection, aftermath: Aftermath) -> None:
-        try:
-            checkpointer.after_commit(connection, freed=aftermath.freed)
-        except apsw.Error as error:
-            # Nothing is lost: the log still has it all. The next commit tries again, and reports.
-            log.warning("a checkpoint failed: %s", error)
 
     def _tell_full(self, error: Exception) -> None:
         if isinstance(error, StoreFull):
@@ -465,7 +458,6 @@ class Writer:
 def _take_lock(connection: apsw.Connection, patience_s: float) -> None:
     """Begins a transaction. Whoever queues at the gate finds the lock free; a foreign program may hold it."""
     until = monotonic_s() + patience_s
-    pause = threading.Event()
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -473,7 +465,7 @@ def _take_lock(connection: apsw.Connection, patience_s: float) -> None:
         except apsw.BusyError as error:
             if monotonic_s() >= until:
                 raise _Locked("Another program holds the store's write lock. Nothing was done; try again.") from error
-            pause.wait(0.002)
+            threading.Event().wait(0.002)
 
 
 def _commit_one(connection: apsw.Connection, patience_s: float, statement: str) -> None:
