@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from .clock import Duration, from_ms
 from .errors import InvalidArgument
@@ -15,8 +16,7 @@ from .errors import InvalidArgument
 MADE_ID_MARK = "@"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """An immutable payload and what belongs to it.
 
     `ttl` counts from the moment it is due (on a log: from publishing), `expires_at` is
@@ -45,8 +45,7 @@ class Message:
         return cls(text, **fields)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(msgspec.Struct, frozen=True):
     """A message as the log holds it, with its place and time."""
 
     partition: int
@@ -73,8 +72,7 @@ class StoredMessage:
         return json.loads(self.payload)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """One failed attempt in a message's history."""
 
     attempt: int
@@ -84,8 +82,7 @@ class Failure:
     consumer: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """A message that was given up for one group, with why.
 
     `corrupt` says why its payload cannot be read, if so: it is then empty, and not served as something else.
@@ -114,8 +111,7 @@ class DeadLetter:
         return from_ms(self.buried_at_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Where part of a published batch went: `count` offsets from `first_offset` on."""
 
     partition: int
@@ -124,8 +120,7 @@ class Span:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """What publish answers: the batch is on stable storage.
 
     `duplicate` says that this publish id had been stored before and nothing was added now.

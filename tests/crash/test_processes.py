@@ -432,3 +432,33 @@ def test_two_clients_in_one_process_share_a_file_and_one_may_close(tmp_path: Pat
     found = set(read_log(path).values())
     assert found >= {*named(["first", "second"], 5), *named(["more"], 200), "wake"}
     assert found >= tell([log]).published
+
+
+def test_a_definition_changed_in_another_process_holds_at_once(tmp_path: Path) -> None:
+    """Definitions are remembered between transactions: never longer than they are true."""
+    path = str(tmp_path / "s.duly")
+    with duly.connect(path) as q:
+        q.create_topic("t", kind="log")
+        q.create_group("t", "g")
+
+        def elsewhere(code: str) -> None:
+            script = f"import duly\nwith duly.connect({path!r}) as q:\n    {code}"
+            subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+        q.publish("t", b"one")
+        elsewhere("q.publish('t', b'two'); q.pause('t')")
+        assert len(q.claim("t", group="g")) == 0
+        elsewhere("q.resume('t'); q.update_topic('t', payload_bytes_max=3)")
+        with pytest.raises(duly.LimitExceeded):
+            q.publish("t", b"four")
+        elsewhere("q.pause('t', group='g')")
+        assert len(q.claim("t", group="g")) == 0
+        elsewhere("q.delete_group('t', 'g'); q.create_group('t', 'g', lease=77)")
+        with q.claim("t", group="g", max_messages=1) as batch:
+            assert batch.payloads == [b"one"]
+            assert batch.lease_expires_at is not None
+            assert batch.lease_expires_at.timestamp() - time.time() > 60
+        elsewhere("q.delete_topic('t', force=True); q.create_topic('t', kind='log')")
+        with pytest.raises(duly.GroupNotFound):
+            q.claim("t", group="g")
+        assert q.publish("t", b"new").spans[0].first_offset == 0

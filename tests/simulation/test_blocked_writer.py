@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 import pytest
@@ -40,6 +41,19 @@ def _stored(q: duly.Client) -> list[bytes]:
     return sorted(m.payload for p in range(2) for m in q.read("t", partition=p))
 
 
+def _unknown(q: duly.Client, path: str, messages: Any, publish_id: str | None = None) -> duly.PublishUnknown:
+    """A publish that times out while the writer is at it. A chore that is there before it makes it try again."""
+    for _ in range(100):
+        try:
+            with write_lock(path):
+                q.publish("t", messages, publish_id=publish_id, timeout=0.05)
+        except duly.PublishUnknown as unknown:
+            return unknown
+        except duly.Timeout:
+            _settle_down(q)
+    raise AssertionError("the writer is never free")
+
+
 def _settle_down(q: duly.Client) -> None:
     """Returns when everything that was queued before is done."""
     q.pause("t")
@@ -50,11 +64,10 @@ def _settle_down(q: duly.Client) -> None:
 def test_a_publish_that_timed_out_is_unknown_and_its_repeat_stores_once(
     q: duly.Client, path: str, own: str | None
 ) -> None:
-    with write_lock(path), pytest.raises(duly.PublishUnknown) as caught:
-        q.publish("t", BATCH, publish_id=own, timeout=0.05)
-    publish_id = caught.value.publish_id
+    caught = _unknown(q, path, BATCH, publish_id=own)
+    publish_id = caught.publish_id
     assert own in (None, publish_id)
-    assert publish_id in str(caught.value)
+    assert publish_id in str(caught)
     receipt = q.publish("t", BATCH, publish_id=publish_id)
     again = q.publish("t", BATCH, publish_id=publish_id)
     assert again.duplicate
@@ -68,12 +81,11 @@ def test_an_unknown_publish_that_was_consumed_and_truncated_is_still_stored_once
     q: duly.Client, path: str, clock: duly.ManualClock
 ) -> None:
     q.update_topic("t", retention=duly.Retention(settled=True))
-    with write_lock(path), pytest.raises(duly.PublishUnknown) as caught:
-        q.publish("t", b"once", timeout=0.05)
+    caught = _unknown(q, path, b"once")
     _settle_down(q)
     assert q.ack(q.claim("t", group="g")).done == 1
     _wait_until(lambda: sum(p.first_offset for p in q.describe_topic("t").partitions) == 1, clock)
-    assert q.publish("t", b"once", publish_id=caught.value.publish_id).duplicate
+    assert q.publish("t", b"once", publish_id=caught.publish_id).duplicate
     assert len(q.claim("t", group="g")) == 0
 
 
@@ -111,7 +123,7 @@ def test_claims_and_settlements_time_out_and_can_be_repeated(q: duly.Client, pat
         ):
             with pytest.raises((duly.Timeout, duly.Busy)) as caught:
                 call()
-            assert str(caught.value).endswith(".")
+            assert str(caught).endswith(".")
     _settle_down(q)
     # Done by the call that timed out, or by this one; nothing is left either way.
     q.ack(batch)
@@ -128,9 +140,8 @@ def test_reads_go_on_while_the_writer_is_blocked(q: duly.Client, path: str) -> N
 
 def test_the_repeats_of_many_threads_store_once(q: duly.Client, path: str) -> None:
     """All repeats wait for the same lock and go into one commit together."""
-    with write_lock(path), pytest.raises(duly.PublishUnknown) as caught:
-        q.publish("t", BATCH, timeout=0.05)
-    publish_id = caught.value.publish_id
+    caught = _unknown(q, path, BATCH)
+    publish_id = caught.publish_id
     with ThreadPoolExecutor(8) as pool:
         with write_lock(path):
             repeats = [pool.submit(q.publish, "t", BATCH, publish_id=publish_id, timeout=20) for _ in range(8)]
@@ -197,3 +208,17 @@ def test_a_lock_held_for_long_is_busy_and_nothing_is_done(
         q.publish("t", BATCH, timeout=60)
     _settle_down(q)
     assert _stored(q) == []
+
+
+def test_those_who_wait_are_woken_though_others_before_and_behind_them_gave_up(q: duly.Client, path: str) -> None:
+    patience = [0.1, 20, 0.1, 20, 20, 0.15, 20, 0.1] * 4
+    with ThreadPoolExecutor(len(patience)) as pool:
+        with write_lock(path):
+            asked = [pool.submit(q.publish, "t", b"%d" % n, timeout=s) for n, s in enumerate(patience)]
+            time.sleep(0.5)
+        for seconds, answer in zip(patience, asked, strict=True):
+            if seconds == 20:
+                assert answer.result(10).count == 1
+            else:
+                with pytest.raises((duly.PublishUnknown, duly.Timeout)):
+                    answer.result(10)

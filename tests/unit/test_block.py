@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import duly
 from duly.engine.block import Block, Piece, Place, decode, encode, form_blocks
@@ -108,7 +108,12 @@ def test_any_payloads_and_keys_read_back(drawn: list[tuple[bytes, str | None]]) 
 
 
 def pieces(*counts: int, payload_bytes: int = 5) -> list[Piece]:
-    return [Piece(f"p{n}", columns(count, payload_bytes)) for n, count in enumerate(counts)]
+    return [Piece(f"p{n}", columns(count, payload_bytes), count * payload_bytes) for n, count in enumerate(counts)]
+
+
+def piece(publish_id: str, messages: Any) -> Piece:
+    batch = check_batch(messages)
+    return Piece(publish_id, batch.columns, batch.bytes)
 
 
 def spread(formed: list[tuple[Columns, Any]]) -> list[int]:
@@ -129,9 +134,7 @@ def test_no_block_has_more_messages_than_the_limit() -> None:
 
 def test_no_block_has_more_bytes_than_the_limit_unless_one_message_has() -> None:
     big = duly.LIMITS.block_bytes_max // 3
-    formed = form_blocks(
-        [Piece("a", check_batch([bytes(big)] * 8).columns), Piece("b", check_batch(bytes(big * 4)).columns)]
-    )
+    formed = form_blocks([piece("a", [bytes(big)] * 8), piece("b", bytes(big * 4))])
     for part, _ in formed:
         assert part.bytes <= duly.LIMITS.block_bytes_max or part.count == 1
     assert sum(spread(formed)) == 9
@@ -139,9 +142,7 @@ def test_no_block_has_more_bytes_than_the_limit_unless_one_message_has() -> None
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=20))
 def test_forming_blocks_keeps_every_message_in_order_and_says_whose_it_is(counts: list[int]) -> None:
-    sent = [
-        Piece(f"p{n}", check_batch([b"%d-%d" % (n, i) for i in range(count)]).columns) for n, count in enumerate(counts)
-    ]
+    sent = [piece(f"p{n}", [b"%d-%d" % (n, i) for i in range(count)]) for n, count in enumerate(counts)]
     formed = form_blocks(sent)
     assert [p for part, _ in formed for p in part.values("payload") or ()] == [
         b"%d-%d" % (n, i) for n, count in enumerate(counts) for i in range(count)

@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 import duly
@@ -104,7 +105,7 @@ CLIENT = [
     "update_topic",
 ]
 
-HEAVY = ("pyarrow", "numpy", "apsw", "xxhash", "msgspec", "rich", "typer", "sqlite3", "asyncio")
+HEAVY = ("pyarrow", "numpy", "apsw", "xxhash", "rich", "typer", "sqlite3", "asyncio")
 
 
 def run(code: str) -> str:
@@ -153,6 +154,8 @@ def test_values_are_frozen_and_slotted() -> None:
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             assert kind.__dataclass_params__.frozen, name  # type: ignore[attr-defined]
             assert hasattr(kind, "__slots__"), name
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            assert kind.__struct_config__.frozen, name
 
 
 def test_the_package_is_typed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import duly
 from duly.engine.lease import (
@@ -72,7 +73,7 @@ def test_settled_messages_are_no_longer_live(offsets: tuple[int, ...], data: st.
         some = data.draw(st.sets(st.integers(0, row.count - 1), max_size=5))
         gone |= some
         bits = settle_bits(row, some)
-        row = LeaseRow(**{name: getattr(row, name) for name in LeaseRow.__slots__ if name != "settled"}, settled=bits)
+        row = replace(row, settled=bits)
         wanted = [index for index in range(row.count) if index not in gone]
         assert live_indexes(row) == wanted
         assert live_offsets(row) == [offsets[index] for index in wanted]

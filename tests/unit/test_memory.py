@@ -84,3 +84,15 @@ def test_putting_a_block_again_counts_it_once() -> None:
     for base in range(2, 11):
         cache.put(block(base), 100)
     assert cache.get(1, 1) is not None
+
+
+def test_definitions_outlast_other_processes_commits_and_positions_do_not() -> None:
+    memory = Memory()
+    memory.put(("topic", "t", "orders"), "definition")
+    memory.put(("head", 1), "position")
+    memory.commit()
+    memory.pass_over()
+    assert memory.get(("topic", "t", "orders")) == "definition"
+    assert memory.get(("head", 1)) is None
+    memory.clear()
+    assert memory.get(("topic", "t", "orders")) is None

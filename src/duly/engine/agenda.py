@@ -8,7 +8,7 @@ empty log leaves none.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ..store.contract import AgendaRow, TopicRow, Transaction
 from .find import head_of

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ _decode = msgspec.msgpack.Decoder().decode
 Publishes = Sequence[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a block belongs."""
 
     tenant: int
@@ -47,8 +45,7 @@ class Place:
     base: int
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """A block read back and found whole."""
 
     place: Place
@@ -152,12 +149,13 @@ def _corrupt(place: Place, why: str) -> CorruptBlock:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A published batch's part for one partition, before it has become blocks."""
 
     publish_id: str
     columns: Columns
+    # Of its payloads.
+    bytes: int
 
 
 def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes]]:
@@ -175,8 +173,7 @@ def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes]]:
             small_count = small_bytes = 0
 
     for piece in pieces:
-        columns = piece.columns
-        size = columns.bytes
+        columns, size = piece.columns, piece.bytes
         if columns.arrow is not None or size > LIMITS.block_bytes_max:
             flush()
             formed.extend((part, [(piece.publish_id, part.count)]) for part in _cut(columns))

@@ -14,7 +14,9 @@ claim that finds nothing else raises CorruptBlock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ..errors import CorruptBlock, Error
 from ..events import Event
@@ -31,8 +33,7 @@ from .read import look_up
 EXPIRED_LOOK_MAX = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """A consumer's wish. `lease_ms` None takes the group's."""
 
     tenant: str
@@ -44,8 +45,7 @@ class Claim:
     lease_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """Messages [start, stop) of a block; `first_index` is the first one's index in its lease."""
 
     block: Block
@@ -54,8 +54,7 @@ class Slice:
     first_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(msgspec.Struct, frozen=True):
     """Messages of one lease as handed to a consumer."""
 
     lease_id: int
@@ -66,8 +65,7 @@ class Parcel:
     slices: tuple[Slice, ...]
 
 
-@dataclass(slots=True)
-class Claimed:
+class Claimed(msgspec.Struct):
     """What a claim got. Without parcels, `next_due` says when to look again by itself."""
 
     topic: str
@@ -75,7 +73,7 @@ class Claimed:
     incarnation: str
     lease_ms: int
     expires_at: int
-    parcels: list[Parcel] = field(default_factory=list)
+    parcels: list[Parcel] = msgspec.field(default_factory=list)
     partitions: tuple[int, ...] = ()
     next_due: int | None = None
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ class Columns:
     @property
     def listed(self) -> Mapping[str, list[Any]]:
         """The columns of a listed batch."""
-        assert self.arrow is None
         return self._lists
 
     @property
@@ -139,13 +139,14 @@ def join(parts: Sequence[Columns]) -> Columns:
     """Several listed batches as one."""
     if len(parts) == 1:
         return parts[0]
-    present = [name for name in NAMES if any(name in part.listed for part in parts)]
-    joined: dict[str, list[Any]] = {name: [] for name in present}
-    for part in parts:
-        for name in present:
-            column = part.listed.get(name)
-            joined[name].extend([None] * part.count if column is None else column)
-    return Columns(sum(part.count for part in parts), lists=joined)
+    columns = [part.listed for part in parts]
+    used = set().union(*columns)
+    joined: dict[str, list[Any]] = {}
+    for name in NAMES:
+        if name in used:
+            found = [column.get(name) or [None] * part.count for column, part in zip(columns, parts, strict=True)]
+            joined[name] = list(chain.from_iterable(found))
+    return Columns(sum([part.count for part in parts]), lists=joined)
 
 
 def _offsets(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from ..message import DeadLetter, StoredMessage, made_id
 from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
@@ -14,8 +15,7 @@ from .read import look_up, stored_messages
 _BATCH = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Redrive:
+class Redrive(msgspec.Struct, frozen=True):
     """Dead letters to send back: all, or some by id; at once, or so many a second."""
 
     tenant: str
@@ -26,8 +26,7 @@ class Redrive:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ListDead:
+class ListDead(msgspec.Struct, frozen=True):
     """A page of dead letters, after a place (partition, offset)."""
 
     tenant: str
@@ -37,8 +36,7 @@ class ListDead:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeDead:
+class PurgeDead(msgspec.Struct, frozen=True):
     """Drop a group's dead letters."""
 
     tenant: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from ..errors import GroupExists, InvalidArgument, LimitExceeded
 from ..limits import LIMITS
@@ -17,13 +18,12 @@ from .find import cursor_of, find_group, find_log, find_topic, head_of, set_curs
 from .read import check_offset, offset_at, partition_id
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Where a group begins or goes: a word (earliest, latest), a moment, or offsets by partition number."""
 
     word: str | None = None
     at_ms: int | None = None
-    offsets: Mapping[int, int] = field(default_factory=dict)
+    offsets: Mapping[int, int] = msgspec.field(default_factory=dict)
 
     def resolve(self, tx: Transaction, topic: TopicRow) -> dict[int, int]:
         """The offset for each partition id that this names."""
@@ -43,8 +43,7 @@ class Start:
         return head.first_offset if self.word == "earliest" else head.next_offset
 
 
-@dataclass(frozen=True, slots=True)
-class CreateGroup:
+class CreateGroup(msgspec.Struct, frozen=True):
     """A new group and where it starts."""
 
     tenant: str
@@ -55,8 +54,7 @@ class CreateGroup:
     exist_ok: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OfGroup:
+class OfGroup(msgspec.Struct, frozen=True):
     """A group by name."""
 
     tenant: str
@@ -64,31 +62,26 @@ class OfGroup:
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeGroup(OfGroup):
+class DescribeGroup(OfGroup, frozen=True):
     """Ask how a group stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroup(OfGroup):
+class DeleteGroup(OfGroup, frozen=True):
     """Remove a group."""
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeGroup(OfGroup):
+class PurgeGroup(OfGroup, frozen=True):
     """Drop what a group has not settled."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroups:
+class ListGroups(msgspec.Struct, frozen=True):
     """The groups of a topic."""
 
     tenant: str
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateGroup:
+class UpdateGroup(msgspec.Struct, frozen=True):
     """Changes to a group; `paused` None leaves it."""
 
     tenant: str
@@ -98,8 +91,7 @@ class UpdateGroup:
     paused: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Seek:
+class Seek(msgspec.Struct, frozen=True):
     """Where a group's cursor goes."""
 
     tenant: str

@@ -14,9 +14,9 @@ old token names nothing and is refused. Ids are never reused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from ..limits import LIMITS
 from ..message import Failure

@@ -2,8 +2,9 @@
 
 `Memory` is written through, with a journal to undo: a rollback puts back what was there, a
 commit forgets the journal, and whoever cannot know whether a commit happened clears it all.
-Only the thread that holds the write transaction touches it. `BlockCache` holds immutable blocks,
-which cannot go stale: readers share it.
+Definitions (and hints that cannot be wrong, only old) outlast other processes' commits as long as
+those changed no definition; positions in the log do not. Only the thread that holds the write
+transaction touches it. `BlockCache` holds immutable blocks, which cannot go stale: readers share it.
 """
 
 from __future__ import annotations
@@ -16,26 +17,31 @@ from .block import Block
 
 _ABSENT = object()
 
+# The first words of the keys that last until a definition is changed.
+_LASTING = frozenset({"topic", "group", "seen", "turn", "claim turn"})
+
 
 class Memory:
     """Values by key, bounded in number, undone with the transaction."""
 
     def __init__(self, entries_max: int = 300_000) -> None:
-        self._values: dict[tuple[Any, ...], Any] = {}
+        self._lasting: dict[tuple[Any, ...], Any] = {}
+        self._passing: dict[tuple[Any, ...], Any] = {}
         self._undo: list[tuple[tuple[Any, ...], Any]] = []
         self._entries_max = entries_max
 
     def get(self, key: tuple[Any, ...]) -> Any:
         """The value, or None."""
-        return self._values.get(key)
+        return (self._lasting if key[0] in _LASTING else self._passing).get(key)
 
     def put(self, key: tuple[Any, ...], value: Any) -> None:
         """Sets a value; None removes it."""
-        self._undo.append((key, self._values.get(key, _ABSENT)))
+        values = self._lasting if key[0] in _LASTING else self._passing
+        self._undo.append((key, values.get(key, _ABSENT)))
         if value is None:
-            self._values.pop(key, None)
+            values.pop(key, None)
         else:
-            self._values[key] = value
+            values[key] = value
 
     def mark(self) -> int:
         """A point to go back to."""
@@ -45,21 +51,28 @@ class Memory:
         """Puts back what was there at the mark."""
         while len(self._undo) > mark:
             key, before = self._undo.pop()
+            values = self._lasting if key[0] in _LASTING else self._passing
             if before is _ABSENT:
-                self._values.pop(key, None)
+                values.pop(key, None)
             else:
-                self._values[key] = before
+                values[key] = before
 
     def commit(self) -> None:
         """Keeps everything; drops the oldest tenth when there is too much."""
         self._undo.clear()
-        if len(self._values) > self._entries_max:
-            for key in list(self._values)[: self._entries_max // 10]:
-                del self._values[key]
+        for values in (self._lasting, self._passing):
+            if len(values) > self._entries_max:
+                for key in list(values)[: self._entries_max // 10]:
+                    del values[key]
+
+    def pass_over(self) -> None:
+        """Somebody else wrote, but changed no definition."""
+        self._passing.clear()
 
     def clear(self) -> None:
-        """Forgets everything: somebody else wrote, or an outcome is unknown."""
-        self._values.clear()
+        """Forgets everything: a definition was changed elsewhere, or an outcome is unknown."""
+        self._lasting.clear()
+        self._passing.clear()
         self._undo.clear()
 
 

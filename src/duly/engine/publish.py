@@ -16,11 +16,11 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
 import xxhash
+from msgspec.structs import replace
 
 from ..errors import Error, InvalidArgument, LimitExceeded
 from ..limits import LIMITS, MINUTE_MS
@@ -57,8 +57,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 Routes = Union[int, "np.ndarray[Any, Any]"]
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """A batch for a topic. `repeated` is set when a made id comes back: it may be stored already."""
 
     tenant: str
@@ -96,13 +95,15 @@ def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exce
     # Not in any block yet: a made id that is repeated by several callers at once.
     placed: dict[tuple[str, str, str], Receipt] = {}
     for command in commands:
-        key = (command.tenant, command.topic, command.publish_id)
         try:
-            if command.repeated and key in placed:
-                answers.append(replace(placed[key], duplicate=True))
-                continue
-            placed[key] = _place(tx, command, tails)
-            answers.append(placed[key])
+            if command.repeated:
+                key = (command.tenant, command.topic, command.publish_id)
+                first = placed.get(key)
+                receipt = _place(tx, command, tails) if first is None else replace(first, duplicate=True)
+                placed.setdefault(key, receipt)
+            else:
+                receipt = _place(tx, command, tails)
+            answers.append(receipt)
         except Error as error:
             answers.append(error)
     for tail in tails.values():
@@ -120,10 +121,10 @@ class _Tail:
         self.next_offset = head.next_offset
         self.pieces: list[Piece] = []
 
-    def add(self, publish_id: str, columns: Columns) -> int:
+    def add(self, publish_id: str, columns: Columns, size: int) -> int:
         """Lays a piece at the end and returns its first offset."""
         first = self.next_offset
-        self.pieces.append(Piece(publish_id, columns))
+        self.pieces.append(Piece(publish_id, columns, size))
         self.next_offset += columns.count
         return first
 
@@ -154,17 +155,20 @@ def _place(tx: Transaction, command: Publish, tails: dict[int, _Tail]) -> Receip
             return replace(msgspec.msgpack.decode(known, type=Receipt), duplicate=True)
     if command.repeated and (found := _search(tx, topic, command)) is not None:
         return found
-    columns = command.batch.columns
-    _check_sizes(topic, columns)
-    routes = _route(topic, command.batch, _turn(tx, topic))
-    if command.batch.relative or topic.settings.ttl_ms is not None:
+    batch = command.batch
+    columns = batch.columns
+    if batch.bytes > topic.settings.payload_bytes_max:
+        _check_sizes(topic, columns)
+    routes = _route(tx, topic, batch)
+    if batch.relative or topic.settings.ttl_ms is not None:
         columns = columns.with_expiry(tx.now_ms, topic.settings.ttl_ms)
     spans = []
-    for number, part in _split(columns, routes):
+    for number, part, size in _split(columns, batch.bytes, routes):
         partition = topic.partitions[number]
-        if partition not in tails:
-            tails[partition] = _Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
-        spans.append(Span(number, partition, tails[partition].add(command.publish_id, part), part.count))
+        tail = tails.get(partition)
+        if tail is None:
+            tail = tails[partition] = _Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
+        spans.append(Span(number, partition, tail.add(command.publish_id, part, size), part.count))
     receipt = _receipt(command, spans, routes)
     if not made:
         _remember(tx, topic, receipt)
@@ -177,8 +181,7 @@ def _remember(tx: Transaction, topic: TopicRow, receipt: Receipt) -> None:
     schedule_store(tx, FORGET, expires_at)
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
+class Remember(msgspec.Struct, frozen=True):
     """A batch that was stored after its publisher had been told that this is unknown."""
 
     command: Publish
@@ -194,30 +197,26 @@ def remember_publish(tx: Transaction, commands: Sequence[Remember]) -> list[None
     return [None] * len(commands)
 
 
-def _split(columns: Columns, routes: Routes) -> list[tuple[int, Columns]]:
-    """The batch by partition number."""
+def _split(columns: Columns, size: int, routes: Routes) -> list[tuple[int, Columns, int]]:
+    """The batch by partition number, each part with its payload bytes."""
     if isinstance(routes, int):
-        return [(routes, columns)]
-    return [(number, columns.take((routes == number).nonzero()[0])) for number in sorted(set(routes.tolist()))]
+        return [(routes, columns, size)]
+    parts = [(number, columns.take((routes == number).nonzero()[0])) for number in sorted(set(routes.tolist()))]
+    return [(number, part, part.bytes) for number, part in parts]
 
 
 def _receipt(command: Publish, spans: list[Span], routes: Routes) -> Receipt:
     ids = command.batch.columns.values("id")
-    order = {span.partition: at for at, span in enumerate(spans)}
-    one = isinstance(routes, int) or len(spans) == 1
-    return Receipt(
-        command.publish_id,
-        command.batch.columns.count,
-        tuple(spans),
-        routes=None if one else tuple(map(order.__getitem__, routes.tolist())),  # type: ignore[union-attr]
-        given_ids=None if ids is None else tuple(ids),
-    )
+    order: tuple[int, ...] | None = None
+    if len(spans) > 1 and not isinstance(routes, int):
+        at = {span.partition: index for index, span in enumerate(spans)}
+        order = tuple(map(at.__getitem__, routes.tolist()))
+    given = None if ids is None else tuple(ids)
+    return Receipt(command.publish_id, command.batch.columns.count, tuple(spans), routes=order, given_ids=given)
 
 
 def _check_sizes(topic: TopicRow, columns: Columns) -> None:
     allowed = topic.settings.payload_bytes_max
-    if columns.bytes <= allowed:
-        return
     sizes = columns.sizes()
     index = int(sizes.argmax())
     if sizes[index] > allowed:
@@ -228,16 +227,17 @@ def _check_sizes(topic: TopicRow, columns: Columns) -> None:
         )
 
 
-def _turn(tx: Transaction, topic: TopicRow) -> int:
-    """The partition for messages that name none and have no key: another one for each batch."""
-    if len(topic.partitions) == 1:
-        return 0
+def _route(tx: Transaction, topic: TopicRow, batch: Checked) -> Routes:
+    """Where every message goes; those that name no partition and have no key to another one for each batch."""
+    many = len(topic.partitions)
+    if many == 1:
+        return _routes(topic, batch, 0)
     turn: int = tx.recall(("turn", topic.id)) or 0
     tx.remember(("turn", topic.id), turn + 1)
-    return turn % len(topic.partitions)
+    return _routes(topic, batch, turn % many)
 
 
-def _route(topic: TopicRow, batch: Checked, anywhere: int) -> Routes:
+def _routes(topic: TopicRow, batch: Checked, anywhere: int) -> Routes:
     """The partition number of every message; one number when all go to the same."""
     many = len(topic.partitions)
     if batch.partitions is not None and (beyond := (batch.partitions >= many).nonzero()[0]).size:
@@ -247,8 +247,10 @@ def _route(topic: TopicRow, batch: Checked, anywhere: int) -> Routes:
             f"got {batch.partitions[index]}.",
             index=index,
         )
+    if many == 1:
+        return anywhere
     keyed = "key" in batch.columns.names
-    if many == 1 or (not keyed and batch.partitions is None):
+    if not keyed and batch.partitions is None:
         return anywhere
     import numpy as np
 
@@ -290,7 +292,7 @@ def _found(topic: TopicRow, command: Publish, spans: list[Span]) -> Receipt:
     counts = {span.partition: span.count for span in spans}
     routes: Routes = spans[0].partition
     for anywhere in range(len(topic.partitions)):
-        routes = _route(topic, command.batch, anywhere)
+        routes = _routes(topic, command.batch, anywhere)
         placed = Counter([routes] * command.batch.columns.count if isinstance(routes, int) else routes.tolist())
         if placed == counts:
             break

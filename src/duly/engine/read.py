@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..errors import CorruptBlock, InvalidArgument, OffsetTruncated
 from ..message import StoredMessage, made_id
@@ -12,8 +13,7 @@ from .block import Block
 from .find import find_log, head_of
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """A stretch of one partition."""
 
     tenant: str
@@ -51,8 +51,7 @@ def read(tx: Transaction, command: Read) -> list[StoredMessage]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAt:
+class OffsetAt(msgspec.Struct, frozen=True):
     """A moment, to be found in every partition."""
 
     tenant: str
@@ -108,12 +107,11 @@ def offset_at(tx: Transaction, tenant_id: int, partition: int, moment: int) -> i
     return low
 
 
-@dataclass(slots=True)
-class Found:
+class Found(msgspec.Struct):
     """Messages looked up by offset: (offset, block, index in it); and those in blocks that cannot be trusted."""
 
-    readable: list[tuple[int, Block, int]] = field(default_factory=list)
-    corrupt: list[int] = field(default_factory=list)
+    readable: list[tuple[int, Block, int]] = msgspec.field(default_factory=list)
+    corrupt: list[int] = msgspec.field(default_factory=list)
     error: CorruptBlock | None = None
 
 

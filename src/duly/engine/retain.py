@@ -14,7 +14,9 @@ transaction, so no two do the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ..events import Event
 from ..store.contract import AgendaRow, GroupRow, TopicRow, Transaction
@@ -36,8 +38,7 @@ _REHOME_AFTER_MS = 60_000
 _REHOMED_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Chores:
+class Chores(msgspec.Struct, frozen=True):
     """Run what is due."""
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ..errors import Error
 from ..message import Failure
@@ -22,16 +24,14 @@ from .read import look_up
 _draw = random.Random()
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """Messages of one lease: these indexes, or all that are left of it."""
 
     lease_id: int
     indexes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """A verdict on claimed messages. `delay_ms`: for nack the wait, for extend the new lease.
 
     `incarnation` is that of the store which gave the leases: another one's ids mean nothing here.
@@ -47,8 +47,7 @@ class Settle:
     reason: str = ""
 
 
-@dataclass(slots=True)
-class Verdicts:
+class Verdicts(msgspec.Struct):
     """How many were settled, and which were not because their lease is lost.
 
     `renewed` maps (lease, index) to its new (lease, index) where part of a lease was extended:
@@ -56,8 +55,8 @@ class Verdicts:
     """
 
     done: int = 0
-    lost: list[tuple[int, int | None]] = field(default_factory=list)
-    renewed: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    lost: list[tuple[int, int | None]] = msgspec.field(default_factory=list)
+    renewed: dict[tuple[int, int], tuple[int, int]] = msgspec.field(default_factory=dict)
     expires_at: int = 0
 
 
@@ -209,8 +208,7 @@ class _Settling:
             self.verdicts.renewed[row.id, index] = (lease_id, new_index)
 
 
-@dataclass(frozen=True, slots=True)
-class OfConsumer:
+class OfConsumer(msgspec.Struct, frozen=True):
     """A consumer, in one group or in all that it was seen in."""
 
     tenant: str
@@ -229,13 +227,11 @@ class OfConsumer:
         return [(topic, find_group(tx, topic, group)) for topic, group in topics]
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseConsumer(OfConsumer):
+class ReleaseConsumer(OfConsumer, frozen=True):
     """Free what a consumer holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held(OfConsumer):
+class Held(OfConsumer, frozen=True):
     """Give a consumer back what it holds."""
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ..errors import InvalidArgument, StaleVersion, TopicExists, TopicNotEmpty
 from ..store.contract import Head, TopicRow, Transaction
@@ -16,8 +18,7 @@ from .read import check_offset, partition_id
 from .retain import rehome
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopic(msgspec.Struct, frozen=True):
     """A new topic."""
 
     tenant: str
@@ -26,26 +27,22 @@ class CreateTopic:
     exist_ok: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OfTopic:
+class OfTopic(msgspec.Struct, frozen=True):
     """A topic by name."""
 
     tenant: str
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeTopic(OfTopic):
+class DescribeTopic(OfTopic, frozen=True):
     """Ask how a topic stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeTopic(OfTopic):
+class PurgeTopic(OfTopic, frozen=True):
     """Drop a topic's messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListTopics:
+class ListTopics(msgspec.Struct, frozen=True):
     """A page of topics, by name."""
 
     tenant: str
@@ -53,8 +50,7 @@ class ListTopics:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTopic:
+class UpdateTopic(msgspec.Struct, frozen=True):
     """Changes to a topic; `version` refuses to overwrite somebody else's change."""
 
     tenant: str
@@ -64,8 +60,7 @@ class UpdateTopic:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
+class DeleteTopic(msgspec.Struct, frozen=True):
     """A topic to delete; `force` also when it has messages."""
 
     tenant: str
@@ -73,8 +68,7 @@ class DeleteTopic:
     force: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
+class Archived(msgspec.Struct, frozen=True):
     """A partition has been archived up to an offset: truncation may go so far."""
 
     tenant: str

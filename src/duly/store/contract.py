@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from ..events import Event
 from ..topic import GroupSettings, TopicSettings
@@ -20,8 +21,7 @@ from ..topic import GroupSettings, TopicSettings
 LEASED, WAITING = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRow:
+class TopicRow(msgspec.Struct, frozen=True):
     """A topic's definition. `partitions` are partition ids, in the order of their numbers."""
 
     id: int
@@ -35,8 +35,7 @@ class TopicRow:
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRow:
+class GroupRow(msgspec.Struct, frozen=True):
     """A group's definition."""
 
     id: int
@@ -47,8 +46,7 @@ class GroupRow:
     created_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """A partition's bounds: messages from `first_offset` up to `next_offset`."""
 
     first_offset: int
@@ -59,8 +57,7 @@ class Head:
     look_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BlockMeta:
+class BlockMeta(msgspec.Struct, frozen=True):
     """A block without its content."""
 
     base: int
@@ -74,8 +71,7 @@ class BlockMeta:
         return self.base + self.count
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRow:
+class LeaseRow(msgspec.Struct, frozen=True):
     """Some messages of one group in one partition whose time is moved ahead.
 
     LEASED: a consumer holds them until `due_at`. WAITING: nobody does; they are due then.
@@ -104,8 +100,7 @@ class LeaseRow:
     id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeadRow:
+class DeadRow(msgspec.Struct, frozen=True):
     """A buried message of one group."""
 
     tenant_id: int
@@ -118,8 +113,7 @@ class DeadRow:
     history: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class AgendaRow:
+class AgendaRow(msgspec.Struct, frozen=True):
     """A chore and when it is due; of a partition, or (tenant and partition 0) of the store."""
 
     tenant_id: int
@@ -134,13 +128,12 @@ R = TypeVar("R")
 Verb = Callable[["Transaction", Sequence[C]], "Sequence[R | Exception]"]
 
 
-@dataclass(slots=True)
-class Aftermath:
+class Aftermath(msgspec.Struct):
     """What follows a commit, and is forgotten by a rollback."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     # Partitions in which something became claimable, or will at another time than thought.
-    rings: set[int] = field(default_factory=set)
+    rings: set[int] = msgspec.field(default_factory=set)
     # Space was freed inside the store; the device has yet to get it.
     freed: bool = False
 

@@ -24,7 +24,8 @@ import select
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ...events import log
 
@@ -37,8 +38,7 @@ _IN_MODIFY = 0x2
 _POLL_S = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(msgspec.Struct, frozen=True):
     """Slots and how often each had rung when the ticket was taken."""
 
     slots: tuple[int, ...]

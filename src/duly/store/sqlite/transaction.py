@@ -155,12 +155,14 @@ class SqliteTransaction:
         return topic
 
     def topic_update(self, topic: TopicRow, settings: TopicSettings, paused: bool) -> TopicRow:
+        self._rows("definitions_changed")
         self._one("topic_update", id=topic.id, settings=msgspec.json.encode(settings).decode(), paused=paused)
         changed = self.topic_find(topic.tenant, topic.name)
         assert changed is not None
         return changed
 
     def topic_delete(self, topic: TopicRow) -> None:
+        self._rows("definitions_changed")
         self._rows("topic_delete", id=topic.id)
         self._rows("part_orphan", topic=topic.id)
         self._rows("receipts_erase", tenant=topic.tenant_id, topic=topic.id)
@@ -180,6 +182,7 @@ class SqliteTransaction:
         return GroupRow(group_id, topic.id, name, settings, False, self.now_ms)
 
     def group_update(self, group: GroupRow, settings: GroupSettings, paused: bool) -> None:
+        self._rows("definitions_changed")
         self._rows("group_update", id=group.id, settings=msgspec.json.encode(settings).decode(), paused=paused)
 
     def group_delete(self, topic: TopicRow, group: GroupRow) -> None:
@@ -188,6 +191,7 @@ class SqliteTransaction:
             for query in ("leases_delete", "dead_purge", "cursor_delete"):
                 self._rows(query, **place)
         self._rows("consumers_delete", tenant=topic.tenant_id, grp=group.id)
+        self._rows("definitions_changed")
         self._rows("group_delete", id=group.id)
 
     # The log
@@ -196,9 +200,10 @@ class SqliteTransaction:
         row = self._one("head", tenant=tenant_id, partition=partition)
         if row is None:
             raise StoreError(f"Partition {partition} is gone from the store. Run `duly doctor`.")
-        first_offset, next_offset, published_at, archived_to, look_at, ends, newest_at = row
-        if ends is not None:
-            next_offset, published_at = max(next_offset, ends), max(published_at, newest_at)
+        first_offset, next_offset, published_at, archived_to, look_at = row
+        newest = self._one("block_newest", tenant=tenant_id, partition=partition)
+        if newest is not None:
+            next_offset, published_at = max(next_offset, newest[0]), max(published_at, newest[1])
         return Head(first_offset, next_offset, published_at, archived_to, look_at)
 
     def head_update(self, tenant_id: int, partition: int, head: Head) -> None:

@@ -12,8 +12,9 @@ and its data still in the processor's cache. Not so the main thread, where a sig
       │           └──rollback──▶ answered with the error; nothing was done
       └─ timeout: withdrawn, nothing was done      (a timeout while running: outcome unknown)
 
-Inside a transaction neighbouring jobs of one verb run as one call under a savepoint. Should that
-call raise, it is undone and each job runs again alone under its own: one caller's error is nobody else's.
+Inside a transaction neighbouring jobs of one verb run as one call. Should a call raise, the transaction is
+rolled back and all run again, now each call under a savepoint; the one that raises again is undone and
+its jobs run each alone: one caller's error is nobody else's, and without errors nobody pays for savepoints.
 
 A commit whose sync fails leaves a doubt: its frames may have reached the disk, and a crash before the
 next write would bring them back. So the writer reopens the file and writes and syncs a mark over
@@ -48,6 +49,7 @@ from .checkpoint import Checkpointer
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
+from .queries import queries
 from .transaction import SqliteTransaction
 
 _JOBS_A_TRANSACTION = 1024
@@ -66,7 +68,19 @@ _SMALL_COST = 1024
 class Job:
     """One command on its way through the writer."""
 
-    __slots__ = ("abandoned", "answer", "command", "cost", "done", "publish_id", "stage", "tenant", "verb")
+    __slots__ = (
+        "abandoned",
+        "answer",
+        "caller",
+        "command",
+        "cost",
+        "done",
+        "follower",
+        "publish_id",
+        "stage",
+        "tenant",
+        "verb",
+    )
 
     def __init__(self, verb: Verb[Any, Any], command: Any, tenant: str, publish_id: str, cost: int = 0) -> None:
         self.verb = verb
@@ -74,10 +88,14 @@ class Job:
         self.tenant = tenant
         self.cost = cost
         self.publish_id = publish_id
+        # Who waits for the answer; nobody does for the writer's own.
+        self.caller: threading.Thread | None = threading.current_thread()
         self.answer: Any = None
-        # Both under the writer's lock: how far it has come, and whether its caller gave up.
+        # All three under the writer's lock: how far it has come, whether its caller gave up, and whom that
+        # caller wakes when it has been woken itself.
         self.stage = _GIVEN
         self.abandoned = False
+        self.follower: Job | None = None
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -112,7 +130,9 @@ class Writer:
         # Closes the other idle connections, so that the next one to open begins from the file.
         self._let_go = let_go
         self._listener = listener
+        # How the file stood after our last commit, and the definitions when we last looked.
         self._data_version = -1
+        self._definitions: Any = None
         self._in_doubt = False
         # Callers hand jobs over here without a lock; whoever writes moves them into the fair queue.
         self._given: deque[Job] = deque()
@@ -141,17 +161,28 @@ class Writer:
         if self._run_here(job):
             return _answer(job)
         self._hand_over(job, deadline)
-        if not job.done.acquire(timeout=-1 if deadline is None else max(0.0, deadline - monotonic_s())):
-            self._give_up(job)
+        withdrawn = self._wait(job, deadline)
+        if job.abandoned:
+            self._give_up(job, withdrawn=withdrawn)
         return _answer(job)
+
+    def _wait(self, job: Job, deadline: float | None) -> bool:
+        """Waits for the answer, then wakes the next in line. True: time was up, and the job could be withdrawn."""
+        in_time = False
+        try:
+            in_time = job.done.acquire(timeout=-1 if deadline is None else max(0.0, deadline - monotonic_s()))
+        finally:
+            # Also when a signal's exception came up: those behind would wait for ever.
+            withdrawn = not in_time and self._abandon(job)
+            if job.follower is not None:
+                job.follower.done.release()
+        return withdrawn
 
     def _run_here(self, job: Job) -> bool:
         """Runs the job on the caller's thread, if nobody writes or waits."""
         if self._given or self._queue.count:
             return False
-        if threading.current_thread() is threading.main_thread():
-            return False
-        if not self._pen.acquire(blocking=False):
+        if job.caller is threading.main_thread() or not self._pen.acquire(blocking=False):
             return False
         try:
             # Never waits here: a caller has a deadline, and the thread below has time.
@@ -188,18 +219,18 @@ class Writer:
             job.stage = _QUEUED
             self._queue.put(job.tenant, job.cost, job)
 
-    def _give_up(self, job: Job) -> None:
-        """The caller's time is over: withdraws the job, or says that its outcome is unknown."""
+    def _abandon(self, job: Job) -> bool:
+        """The caller waits no longer. True if the job was withdrawn in time; a finished one is not abandoned."""
         with self._changed:
             job.abandoned = job.stage != _FINISHED
-            if job.stage == _GIVEN or (job.stage == _QUEUED and self._queue.remove(job.tenant, job)):
-                raise Timeout()
-        if not job.abandoned:
-            job.done.acquire()
-        elif job.publish_id:
+            return job.stage == _GIVEN or (job.stage == _QUEUED and self._queue.remove(job.tenant, job))
+
+    def _give_up(self, job: Job, *, withdrawn: bool) -> NoReturn:
+        if withdrawn:
+            raise Timeout()
+        if job.publish_id:
             raise _unknown(job)
-        else:
-            raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
+        raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
 
     def holding_pen(self) -> AbstractContextManager[bool]:
         """While it is held nobody writes."""
@@ -289,15 +320,24 @@ class Writer:
         return True
 
     def _finish(self, jobs: Sequence[Job]) -> None:
-        """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id."""
+        """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id.
+
+        Only the first is woken from here, and each wakes the next: woken all at once they would fall asleep
+        again at once, waiting for the interpreter's lock, and every one would be woken twice.
+        """
+        first: Job | None = None
         with self._changed:
             for job in jobs:
                 job.stage = _FINISHED
-                if job.abandoned and job.publish_id and not isinstance(job.answer, Exception):
-                    stored = Remember(job.command, job.answer)
-                    self._given.append(Job(remember_publish, stored, job.tenant, ""))
-        for job in jobs:
-            job.done.release()
+                if job.caller is threading.main_thread() and not job.abandoned:
+                    # Nobody depends on the thread that signals interrupt.
+                    job.done.release()
+                elif job.caller is not None and not job.abandoned:
+                    job.follower, first = first, job
+                elif job.publish_id and not isinstance(job.answer, Exception):
+                    self._given.append(_remembering(job))
+        if first is not None:
+            first.done.release()
 
     def _tell_full(self, error: Exception) -> None:
         if isinstance(error, StoreFull):
@@ -314,9 +354,9 @@ class Writer:
                 raise _Doubt(f"An earlier commit is in doubt, and the store cannot be written now: {error}") from error
             raise translate(error) from error
         try:
-            tx = self._begin(connection)
-            for _, group in itertools.groupby(jobs, key=lambda job: job.verb):
-                self._run_group(tx, list(group))
+            tx = self._work(connection, jobs, patience_s)
+        except _Locked:
+            raise
         except Exception as error:
             # Whatever it was: a transaction left open would shut everyone out for ever.
             self._roll_back(connection)
@@ -326,17 +366,39 @@ class Writer:
         except apsw.Error as error:
             self._roll_back(connection)
             self._clear_doubt(error)
+        self._data_version = connection.data_version()
         self._memory.commit()
         tx.committed()
         return tx
 
+    def _work(self, connection: apsw.Connection, jobs: Sequence[Job], patience_s: float) -> SqliteTransaction:
+        """Everything of a transaction but its beginning and its end."""
+        tx = self._begin(connection)
+        groups = [list(group) for _, group in itertools.groupby(jobs, key=_verb)]
+        try:
+            for group in groups:
+                _run_together(tx, group)
+            return tx
+        except apsw.Error:
+            raise
+        except Exception:
+            self._roll_back(connection)
+        _take_lock(connection, patience_s)
+        tx = self._begin(connection)
+        for group in groups:
+            self._run_apart(tx, group)
+        return tx
+
     def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
-        """A transaction, with a memory that can be trusted: cleared if anyone else wrote."""
-        # The pragma, not the file control of that name: it tells of others' commits alone.
-        ((version,),) = connection.execute("PRAGMA data_version")
-        if version != self._data_version:
-            self._memory.clear()
-            self._data_version = version
+        """A transaction, with a memory that can be trusted: cleared of what others may have changed."""
+        # It counts everybody's commits. Unless it is as it was after our last one, someone else's came since.
+        if connection.data_version() != self._data_version:
+            definitions = connection.execute(queries()["definitions"]).fetchone()
+            if definitions == self._definitions:
+                self._memory.pass_over()
+            else:
+                self._memory.clear()
+            self._definitions = definitions
         return SqliteTransaction(
             connection,
             now_ms=self._clock.now_ms(),
@@ -345,11 +407,11 @@ class Writer:
             cache=self._cache,
         )
 
-    def _run_group(self, tx: SqliteTransaction, jobs: list[Job]) -> None:
+    def _run_apart(self, tx: SqliteTransaction, jobs: list[Job]) -> None:
         """Runs neighbouring jobs of one verb, together if possible, else each alone."""
         mark = tx.mark()
         try:
-            answers = jobs[0].verb(tx, [job.command for job in jobs])
+            _run_together(tx, jobs)
         except apsw.Error:
             raise
         except Exception as error:
@@ -358,11 +420,9 @@ class Writer:
                 jobs[0].answer = translate(error)
             else:
                 for job in jobs:
-                    self._run_group(tx, [job])
+                    self._run_apart(tx, [job])
             return
         tx.release()
-        for job, answer in zip(jobs, answers, strict=True):
-            job.answer = answer
 
     def _roll_back(self, connection: apsw.Connection) -> None:
         """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
@@ -453,6 +513,23 @@ class Writer:
         mark = "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
         _commit_one(connection, patience_s, mark)
         self._in_doubt = False
+
+
+def _remembering(job: Job) -> Job:
+    """A job of the writer's own: keeps what a publisher that gave up was not told."""
+    own = Job(remember_publish, Remember(job.command, job.answer), job.tenant, "")
+    own.caller = None
+    return own
+
+
+def _verb(job: Job) -> Verb[Any, Any]:
+    return job.verb
+
+
+def _run_together(tx: SqliteTransaction, jobs: list[Job]) -> None:
+    answers = jobs[0].verb(tx, [job.command for job in jobs])
+    for job, answer in zip(jobs, answers, strict=True):
+        job.answer = answer
 
 
 def _take_lock(connection: apsw.Connection, patience_s: float) -> None:

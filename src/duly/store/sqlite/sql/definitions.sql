@@ -1,3 +1,14 @@
+-- definitions
+-- How often a definition that a process may remember was changed or deleted. No row: never.
+SELECT value
+  FROM duly_meta
+ WHERE key = 'definitions';
+
+-- definitions_changed
+INSERT INTO duly_meta (key, value)
+VALUES ('definitions', 1)
+ON CONFLICT DO UPDATE SET value = value + 1;
+
 -- tenant_id
 -- Zero rows: there is no such tenant.
 SELECT id

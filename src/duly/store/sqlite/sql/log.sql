@@ -1,17 +1,18 @@
 -- head
--- With the end and the time of the newest block, if there is one. Zero rows: the partition does not exist.
-SELECT part.first_offset, part.next_offset, part.published_at_ms, part.archived_to, part.look_at_ms,
-       newest.base + newest.count, newest.published_at_ms
-  FROM duly_part AS part
-  LEFT JOIN duly_block AS newest
-    ON newest.tenant = part.tenant
-   AND newest.partition = part.id
-   AND newest.base = (SELECT max(base)
-                        FROM duly_block
-                       WHERE tenant = :tenant
-                         AND partition = :partition)
- WHERE part.id = :partition
-   AND part.tenant = :tenant;
+-- Zero rows: the partition does not exist.
+SELECT first_offset, next_offset, published_at_ms, archived_to, look_at_ms
+  FROM duly_part
+ WHERE id = :partition
+   AND tenant = :tenant;
+
+-- block_newest
+-- Zero rows: the log is empty. (Joined with the one above it takes three times as long as both.)
+SELECT base + count, published_at_ms
+  FROM duly_block
+ WHERE tenant = :tenant
+   AND partition = :partition
+ ORDER BY base DESC
+ LIMIT 1;
 
 -- head_update
 UPDATE duly_part
