@@ -123,7 +123,7 @@ def test_claims_and_settlements_time_out_and_can_be_repeated(q: duly.Client, pat
         ):
             with pytest.raises((duly.Timeout, duly.Busy)) as caught:
                 call()
-            assert str(caught).endswith(".")
+            assert str(caught.value).endswith(".")
     _settle_down(q)
     # Done by the call that timed out, or by this one; nothing is left either way.
     q.ack(batch)
