@@ -9,6 +9,7 @@ import signal
 import tempfile
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="duly-demo-") as folder:
         path = str(Path(folder) / "app.duly")
         with duly.connect(path, on_event=tell_alert) as q:
-            for number, act in enumerate((a_log, retries, poison, crash, wake_up, history, how_fast), start=1):
+            for number, act in enumerate(
+                (a_log, retries, poison, crash, wake_up, history, a_queue, fair_lanes, second_thoughts, how_fast),
+                start=1,
+            ):
                 say.print(f"\n[bold cyan]{number}. {(act.__doc__ or '').strip()}[/]")
                 act(q, path)
             say.print("\n[bold cyan]At last: the doctor looks the store over[/]")
@@ -144,6 +148,57 @@ def history(q: duly.Client, path: str) -> None:
     say.print(f"   offsets 0 to 2: {', '.join(m.payload.decode() for m in messages)}")
     q.seek("orders", "audit", offset=1000)
     say.print(f"   audit sent back to 1000: lag is now {q.describe_group('orders', 'audit').lag}")
+
+
+def a_queue(q: duly.Client, path: str) -> None:
+    """A queue: due to the millisecond, 65,536 priorities, all in one"""
+    q.create_topic("emails", kind="queue", dedupe=3600)
+    due = datetime.now(UTC) + timedelta(seconds=0.4)
+    q.publish(
+        "emails",
+        [
+            duly.Message(b"newsletter", priority=900),
+            duly.Message(b"password reset", priority=1),
+            duly.Message(b"reminder", due=due, id="reminder-42"),
+        ],
+    )
+    with q.claim("emails") as batch:
+        say.print(f"   due now, by priority: {', '.join(d.payload.decode() for d in batch)}")
+        assert batch.payloads == [b"password reset", b"newsletter"]
+    with q.claim("emails", wait=5) as batch:
+        late = (datetime.now(UTC) - due).total_seconds() * 1000
+        say.print(f"   {batch.payloads[0].decode()!r} came {late:.1f} ms after it was due, and not before")
+        assert late >= 0
+    again = q.publish("emails", duly.Message(b"reminder", id="reminder-42"))
+    say.print(f"   published again under its id: not stored, {len(again.duplicates)} duplicate")
+
+
+def fair_lanes(q: duly.Client, path: str) -> None:
+    """Lanes: a customer with 20,000 messages does not keep another's one waiting"""
+    q.publish("emails", [duly.Message(b"bulk", lane="megacorp") for _ in range(20_000)])
+    q.ack(q.claim("emails", max_messages=10))
+    q.publish("emails", duly.Message(b"my receipt", lane="small shop"))
+    batch = q.claim("emails", max_messages=5)
+    say.print(f"   the next five: {', '.join(p.decode() for p in batch.payloads)}")
+    assert b"my receipt" in batch.payloads
+    q.ack(batch)
+    q.purge("emails")
+
+
+def second_thoughts(q: duly.Client, path: str) -> None:
+    """Second thoughts: move and cancel what is scheduled, and see what is ahead"""
+    q.publish("emails", [duly.Message(b"hello", id=f"welcome-{n}", due=120 + n) for n in range(300)])
+    ahead = [count for _, count in q.coming("emails", minutes=8)]
+    say.print(f"   due in each of the next minutes: {ahead}")
+    moved = q.move("emails", "welcome-7", due=0, priority=3)
+    gone = q.cancel("emails", ["welcome-8", "welcome-9", "nobody"])
+    say.print(f"   {moved}, {gone}")
+    with q.claim("emails") as batch:
+        assert [d.id for d in batch] == ["welcome-7"]
+    found = q.get("emails", "welcome-10")
+    assert found is not None
+    say.print(f"   welcome-10 is {found.state}; unsettled are {q.describe_topic('emails').messages}")
+    q.purge("emails")
 
 
 def how_fast(q: duly.Client, path: str) -> None:

@@ -38,7 +38,7 @@ from .errors import (
 from .events import Event
 from .health import Finding
 from .limits import LIMITS, Limits
-from .message import DeadLetter, Failure, Message, Receipt, Span, StoredMessage
+from .message import DeadLetter, Failure, Message, QueuedMessage, Receipt, Span, StoredMessage
 from .topic import (
     ConsumerDescription,
     GroupDescription,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.connect import connect
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded when first used, so that `import duly` stays quick.
 _LAZY = {
@@ -112,6 +112,7 @@ __all__ = [
     "PartitionDescription",
     "PublishError",
     "PublishUnknown",
+    "QueuedMessage",
     "QuotaExceeded",
     "Receipt",
     "Retention",

@@ -111,6 +111,46 @@ class DeadLetter(msgspec.Struct, frozen=True):
         return from_ms(self.buried_at_ms)
 
 
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A message of a queue as it stands.
+
+    `state`: ready, waiting (not due yet), retrying (failed, due again later), leased, dead, or finished:
+    of that nothing is left but that it was there. Priority and due time are the present ones, after moves.
+    """
+
+    id: str
+    state: str
+    partition: int
+    offset: int
+    payload: bytes | None = None
+    key: str | None = None
+    headers: Mapping[str, str] = {}
+    lane: str | None = None
+    priority: int = 0
+    due_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    published_at_ms: int | None = None
+    attempts: int = 0
+    consumer: str | None = None
+    lease_expires_at_ms: int | None = None
+    cancelled: bool = False
+    history: tuple[Failure, ...] = ()
+
+    @property
+    def due(self) -> datetime | None:
+        """When it is due."""
+        return None if self.due_at_ms is None else from_ms(self.due_at_ms)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it is: what browse takes as `after`."""
+        return self.partition, self.offset
+
+    def json(self) -> Any:
+        """The payload read as JSON."""
+        return json.loads(self.payload or b"null")
+
+
 class Span(msgspec.Struct, frozen=True):
     """Where part of a published batch went: `count` offsets from `first_offset` on."""
 
@@ -133,25 +173,29 @@ class Receipt(msgspec.Struct, frozen=True):
     # Which span each message went to, in the order given; None when there is only one span.
     routes: tuple[int, ...] | None = None
     given_ids: tuple[str | None, ...] | None = None
+    # Messages that were not stored because their id is in use: by index, where the one that has it is.
+    duplicates: Mapping[int, tuple[int, int]] = {}
 
     @property
     def positions(self) -> list[tuple[int, int]]:
-        """(partition, offset) of every message, in the order given."""
+        """(partition, offset) of every message, in the order given; of a duplicate, those of the one before it."""
         following = [span.first_offset for span in self.spans]
-        placed: list[tuple[int, int]] = []
-        for route in self.routes or (0,) * self.count:
-            placed.append((self.spans[route].partition, following[route]))
+        stored: list[tuple[int, int]] = []
+        for route in self.routes or (0,) * (self.count - len(self.duplicates)):
+            stored.append((self.spans[route].partition, following[route]))
             following[route] += 1
-        return placed
+        left = iter(stored)
+        return [self.duplicates[at] if at in self.duplicates else next(left) for at in range(self.count)]
 
     @property
     def ids(self) -> list[str]:
         """The id of every message, in the order given: yours, or the one that Duly made."""
         partition_ids = {span.partition: span.partition_id for span in self.spans}
-        made = [made_id(partition_ids[partition], offset) for partition, offset in self.positions]
-        if self.given_ids is None:
-            return made
-        return [given or own for given, own in zip(self.given_ids, made, strict=True)]
+        given = self.given_ids or (None,) * self.count
+        return [
+            own if own is not None else made_id(partition_ids[partition], offset)
+            for own, (partition, offset) in zip(given, self.positions, strict=True)
+        ]
 
 
 def made_id(partition_id: int, offset: int) -> str:

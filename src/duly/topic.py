@@ -186,6 +186,11 @@ class TopicSettings:
         return None if self.ttl is None else milliseconds(self.ttl, "ttl")
 
     @property
+    def dedupe_ms(self) -> int:
+        """For how long the id of a settled message may not be used again."""
+        return 0 if self.dedupe is None else milliseconds(self.dedupe, "dedupe")
+
+    @property
     def kept(self) -> Retention:
         """The retention in force."""
         assert self.retention is not None
@@ -267,7 +272,7 @@ class TopicDescription:
 
     @property
     def messages(self) -> int:
-        """How many messages the log holds."""
+        """How many messages a log holds, or how many of a queue are unsettled."""
         return sum(part.messages for part in self.partitions)
 
     @property

@@ -58,6 +58,31 @@ def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
         ("bench latency --messages 50 --json", {"p50_ms", "p99_ms"}),
         ("bench topics --topics 50 --publishes 50 --json", {"cost_ratio", "rss_mb"}),
         ("bench idle --topics 5 --claims 5 --seconds 1 --json", {"cpu_percent"}),
+        (
+            "bench lifecycle --kind queue --batch 100 --messages 3000 --standing 2500 --lanes 7 --json",
+            {
+                "publish_per_s",
+                "claim_ack_per_s",
+                "lifecycle_per_s",
+                "pause_ms_max",
+                "floor_publish_per_s",
+                "publish_to_floor",
+                "device_bytes_per_byte",
+            },
+        ),
+        (
+            "bench lifecycle --kind queue --threads 8 --batch 1 --claim-batch 1 --messages 400 --json",
+            {"publish_per_s", "claim_per_s", "claim_ack_per_s"},
+        ),
+        (
+            "bench timeline --messages 500 --span-s 1 --json",
+            {"early", "missing", "late_p50_ms", "late_p99_ms", "late_max_ms"},
+        ),
+        (
+            "bench backlog --small 1500 --large 20000 --json",
+            {"small_us", "large_us", "cost_ratio", "rss_mb", "pause_ms_max"},
+        ),
+        ("bench midnight --messages 3000 --json", {"early", "ratio", "pause_ms_max"}),
     ],
 )
 def test_a_benchmark_prints_one_json_line_last(command: str, figures: set[str], tmp_path: Path) -> None:
@@ -68,4 +93,6 @@ def test_a_benchmark_prints_one_json_line_last(command: str, figures: set[str], 
     printed = json.loads(ran.stdout.splitlines()[-1])
     assert figures <= printed.keys()
     assert all(printed[name] >= 0 for name in figures)
+    # A delivery before its time, or one that never came, is a fault and no figure.
+    assert (printed.get("early", 0), printed.get("missing", 0)) == (0, 0)
     assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
 import duly
@@ -185,6 +186,86 @@ def test_one_bad_message_refuses_the_whole_batch_and_is_named(
     assert "3" in str(caught.value)
     assert q.describe_topic(orders).messages == 0
     assert not q.publish(orders, b"good", publish_id="p").duplicate
+
+
+BAD_IN_A_QUEUE = [
+    (duly.Message(b"", due=-1), "due"),
+    (duly.Message(b"", due=timedelta(seconds=-1)), "due"),
+    (duly.Message(b"", due=timedelta(days=3654)), "due"),
+    (duly.Message(b"", due=datetime.max.replace(tzinfo=UTC)), "due"),
+    (duly.Message(b"", due=datetime(2030, 1, 1)), "due"),  # noqa: DTZ001
+    (duly.Message(b"", due=float("nan")), "due"),
+    (duly.Message(b"", due="tomorrow"), "due"),  # type: ignore[arg-type]
+    (duly.Message(b"", due=True), "due"),
+    (duly.Message(b"", priority=-1), "priority"),
+    (duly.Message(b"", priority=65_536), "priority"),
+    (duly.Message(b"", priority=1.0), "priority"),  # type: ignore[arg-type]
+    (duly.Message(b"", priority="high"), "priority"),  # type: ignore[arg-type]
+    (duly.Message(b"", priority=True), "priority"),
+    (duly.Message(b"", lane=""), "lane"),
+    (duly.Message(b"", lane="x" * 257), "lane"),
+    (duly.Message(b"", lane="a\nb"), "lane"),
+    (duly.Message(b"", lane="\udc80"), "lane"),
+    (duly.Message(b"", lane=7), "lane"),  # type: ignore[arg-type]
+    (duly.Message(b"", lane=b"acme"), "lane"),  # type: ignore[arg-type]
+    (duly.Message(b"", partition=0), "partition"),
+    (duly.Message(b"", id="@1-1"), "id"),
+    (bytes(1024 * 1024 + 1), "payload"),
+]
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"), BAD_IN_A_QUEUE, ids=[f"{n}-{named}" for n, (_, named) in enumerate(BAD_IN_A_QUEUE)]
+)
+@pytest.mark.parametrize("count", [5, 100])
+def test_one_bad_message_refuses_the_whole_batch_for_a_queue_too(
+    q: duly.Client, bad: object, named: str, count: int
+) -> None:
+    q.create_topic("emails", kind="queue")
+    batch: list[object] = [duly.Message(b"good", priority=1, lane="acme", due=0, id=f"m{n}") for n in range(count)]
+    batch[3] = bad
+    with pytest.raises(duly.InvalidArgument, match=named) as caught:
+        q.publish("emails", batch, publish_id="p")
+    assert caught.value.facts["index"] == 3
+    assert (q.describe_topic("emails").messages, q.browse("emails")) == (0, [])
+    assert q.publish("emails", duly.Message(b"good", id="m0"), publish_id="p").duplicates == {}
+
+
+BAD_TABLES = [
+    ("due_at", pa.array([-1], pa.int64())),
+    ("due_at", pa.array([2**61], pa.int64())),
+    ("due_at", pa.array([datetime(2030, 1, 1)], pa.timestamp("ms"))),  # noqa: DTZ001
+    ("due_at", pa.array([5.0])),
+    ("due", pa.array([5])),
+    ("priority", pa.array([-1])),
+    ("priority", pa.array([65_536])),
+    ("priority", pa.array([1.0])),
+    ("lane", pa.array([""])),
+    ("lane", pa.array(["x" * 300])),
+    ("lane", pa.array(["a\nb"])),
+    ("lane", pa.array([7])),
+    ("partition", pa.array([0])),
+]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), BAD_TABLES, ids=[f"{n}-{name}" for n, (name, _) in enumerate(BAD_TABLES)]
+)
+def test_a_bad_column_refuses_the_table_for_a_queue(q: duly.Client, column: str, values: pa.Array) -> None:
+    q.create_topic("emails", kind="queue")
+    with pytest.raises(duly.InvalidArgument):
+        q.publish("emails", pa.table({"payload": pa.array([b"x"], pa.binary()), column: values}))
+    assert q.describe_topic("emails").messages == 0
+
+
+def test_priorities_and_lanes_at_their_bounds_are_taken(q: duly.Client) -> None:
+    q.create_topic("emails", kind="queue")
+    lane = "x" * 256
+    q.publish("emails", [duly.Message(b"last", priority=65_535, lane=lane), duly.Message(b"first", priority=0, due=0)])
+    assert [(d.payload, d.priority, d.lane) for d in q.claim("emails")] == [
+        (b"first", 0, None),
+        (b"last", 65_535, lane),
+    ]
 
 
 def test_str_is_refused_with_a_hint(q: duly.Client, orders: str) -> None:

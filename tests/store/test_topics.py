@@ -376,15 +376,82 @@ def test_purge_of_an_archived_topic_is_refused_before_it_is_archived(q: duly.Cli
 # Queues
 
 
-def test_a_queue_can_be_defined_but_carries_no_messages_yet(q: duly.Client) -> None:
-    q.create_topic("emails", kind="queue", dedupe=3600, lanes=duly.Lanes(weights={"acme": 3}))
-    assert q.describe_topic("emails").kind == "queue"
-    for call in (lambda: q.publish("emails", b"x"), lambda: q.claim("emails", group="g")):
-        with pytest.raises(duly.InvalidArgument):
+def test_a_queue_has_lanes_and_one_group_by_itself(q: duly.Client) -> None:
+    made = q.create_topic("emails", kind="queue", dedupe=3600, lanes=duly.Lanes(weights={"acme": 3}))
+    assert (made.kind, made.settings.dedupe, len(made.groups)) == ("queue", 3600.0, 1)
+    assert made.settings.lanes == duly.Lanes(weights={"acme": 3})
+    assert q.create_topic("plain", kind="queue").settings.lanes == duly.Lanes()
+
+
+def test_what_a_queue_settles_is_kept_no_longer_by_default(q: duly.Client) -> None:
+    assert q.create_topic("emails", kind="queue").settings.kept == duly.Retention(settled=True)
+    kept = q.create_topic("kept", kind="queue", retention=duly.Retention(age=60)).settings.kept
+    assert (kept.settled, kept.age) == (False, 60.0)
+
+
+@pytest.mark.parametrize("setting", [{"lanes": duly.Lanes()}, {"dedupe": 60}], ids=["lanes", "dedupe"])
+def test_lanes_and_dedupe_belong_to_queues_alone(q: duly.Client, setting: dict[str, object]) -> None:
+    q.create_topic("emails", kind="queue", **setting)  # type: ignore[arg-type]
+    with pytest.raises(duly.InvalidArgument, match="queues"):
+        q.create_topic("orders", kind="log", **setting)  # type: ignore[arg-type]
+    assert q.list_topics() == ["emails"]
+
+
+def test_a_queues_lanes_and_dedupe_can_be_changed(q: duly.Client) -> None:
+    q.create_topic("emails", kind="queue")
+    q.publish("emails", b"before")
+    after = q.update_topic("emails", lanes=duly.Lanes(weights={"acme": 2}), dedupe=60, lease=5)
+    assert (after.settings.lanes, after.settings.dedupe) == (duly.Lanes(weights={"acme": 2}), 60.0)
+    assert q.claim("emails").payloads == [b"before"]
+
+
+def test_a_queues_groups_are_not_made_moved_or_removed(q: duly.Client) -> None:
+    q.create_topic("emails", kind="queue")
+    (only,) = q.list_groups("emails")
+    for call in (
+        lambda: q.create_group("emails", "other"),
+        lambda: q.delete_group("emails", only),
+        lambda: q.seek("emails", only, to="latest"),
+    ):
+        with pytest.raises(duly.InvalidArgument, match="queue"):
             call()
+    assert q.list_groups("emails") == [only]
+
+
+def test_a_paused_queue_takes_messages_and_delivers_them_when_resumed(q: duly.Client) -> None:
+    q.create_topic("emails", kind="queue")
+    q.publish("emails", b"before")
+    held = q.claim("emails")
     q.pause("emails")
-    assert q.describe_topic("emails").paused
-    q.delete_topic("emails")
+    q.publish("emails", b"meanwhile")
+    assert q.claim("emails").payloads == []
+    assert q.ack(held).done == 1
+    q.resume("emails")
+    assert q.claim("emails").payloads == [b"meanwhile"]
+
+
+def test_purge_drops_a_queues_messages_wherever_they_are(q: duly.Client, clock: duly.ManualClock) -> None:
+    q.create_topic("emails", kind="queue", lease=10, retry=duly.RetryPolicy(base=1, jitter="none"))
+    q.publish("emails", [duly.Message(b"later", due=60, id="later"), b"a", b"b", b"c"])
+    leased, failed = q.claim("emails", max_messages=1), q.claim("emails", max_messages=1)
+    q.nack(failed)
+    assert q.purge("emails") == 4
+    assert (q.ack(leased).done, q.browse("emails"), q.describe_topic("emails").messages) == (0, [], 0)
+    clock.advance(120)
+    assert q.claim("emails").payloads == []
+    q.publish("emails", [duly.Message(b"after", id="later")])
+    assert q.claim("emails").payloads == [b"after"]
+
+
+def test_a_queue_with_messages_is_deleted_by_force_alone(q: duly.Client) -> None:
+    q.create_topic("emails", kind="queue")
+    q.publish("emails", [duly.Message(b"old", id="one", due=60), b"ready"])
+    with pytest.raises(duly.TopicNotEmpty):
+        q.delete_topic("emails")
+    q.delete_topic("emails", force=True)
+    q.create_topic("emails", kind="queue")
+    assert q.get("emails", "one") is None
+    assert (q.browse("emails"), q.claim("emails").payloads) == ([], [])
 
 
 def test_many_threads_may_create_one_topic_with_exist_ok(q: duly.Client) -> None:

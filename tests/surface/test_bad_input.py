@@ -46,12 +46,14 @@ class Stage:
 
     q: duly.Client
     batch: duly.Batch
+    now_ms: int
 
     def state(self) -> str:
         q = self.q
         read = [q.read("log", partition=p, offset=0) for p in range(3)]
         described = [q.describe_topic(name) for name in q.list_topics()]
-        return repr((described, q.describe_group("log", "g"), read, list(q.dead("log", group="g"))))
+        line = (q.browse("line"), list(q.dead("line")), q.coming("line", minutes=5))
+        return repr((described, q.describe_group("log", "g"), read, list(q.dead("log", group="g")), line))
 
     def complaint(self, call: Call, value: object, kind: type[duly.Error], word: str) -> str | None:
         """What is wrong with how a call answered bad input; None when all is well."""
@@ -85,13 +87,16 @@ def all_refused(stage: Stage, call: Call, values: list[Any], kind: type[duly.Err
 
 
 @pytest.fixture
-def stage(q: duly.Client) -> Stage:
+def stage(q: duly.Client, clock: duly.ManualClock) -> Stage:
     q.create_topic("log", kind="log", partitions=3)
     q.create_topic("line", kind="queue")
     q.create_group("log", "g")
     q.publish("log", [duly.Message(b"%d" % n, partition=n % 3, id=f"m{n}") for n in range(9)])
     q.bury(q.claim("log", group="g", max_messages=1), reason="bad")
-    return Stage(q, q.claim("log", group="g", max_messages=2))
+    q.publish("line", [duly.Message(b"%d" % n, id=f"m{n}", priority=n, lane="a", due=60 * (n // 4)) for n in range(8)])
+    q.bury(q.claim("line", max_messages=1), reason="bad")
+    q.claim("line", max_messages=1)
+    return Stage(q, q.claim("log", group="g", max_messages=2), clock.now_ms())
 
 
 def _moment() -> datetime:
@@ -123,6 +128,12 @@ OF_A_TOPIC: dict[str, Call] = {
     "held": lambda q, v: q.held(topic=v),
     "held_group": lambda q, v: q.held(topic=v, group="g"),
     "release_consumer": lambda q, v: q.release(consumer="w1", topic=v),
+    "claim_queue": lambda q, v: q.claim(v),
+    "move": lambda q, v: q.move(v, "m5", due=5),
+    "cancel": lambda q, v: q.cancel(v, "m5"),
+    "get": lambda q, v: q.get(v, "m5"),
+    "browse": lambda q, v: q.browse(v),
+    "coming": lambda q, v: q.coming(v),
 }
 OF_A_GROUP: dict[str, Call] = {
     "pause": lambda q, v: q.pause("log", group=v),
@@ -153,6 +164,13 @@ NUMBERS: dict[str, tuple[str, Call]] = {
     "redrive": ("limit", lambda q, v: q.redrive("log", group="g", limit=v)),
     "version": ("version", lambda q, v: q.update_topic("log", version=v, lease=7)),
     "seek": ("ffset", lambda q, v: q.seek("log", "g", offset={0: v})),
+    "browse": ("limit", lambda q, v: q.browse("line", limit=v)),
+    "coming": ("minutes", lambda q, v: q.coming("line", minutes=v)),
+    "move_priority": ("priority", lambda q, v: q.move("line", "m5", priority=v)),
+    "browse_priority": ("priority", lambda q, v: q.browse("line", priority=v)),
+    "browse_lowest": ("priority", lambda q, v: q.browse("line", priority=(v, 5))),
+    "browse_highest": ("priority", lambda q, v: q.browse("line", priority=(0, v))),
+    "publish_priority": ("priority", lambda q, v: q.publish("line", duly.Message(b"", priority=v))),
     "seek_partition": ("ffset", lambda q, v: q.seek("log", "g", offset={v: 0} if v.__hash__ else {0: v})),
 }
 
@@ -168,6 +186,10 @@ DURATIONS: dict[str, tuple[str, Call]] = {
     "age": ("age", lambda q, v: q.update_topic("log", retention=duly.Retention(age=v))),
     "base": ("base", lambda q, v: q.update_topic("log", retry=duly.RetryPolicy(base=v))),
     "cap": ("cap", lambda q, v: q.update_topic("log", retry=duly.RetryPolicy(cap=v))),
+    "queue_lease": ("lease", lambda q, v: q.claim("line", lease=v)),
+    "queue_wait": ("wait", lambda q, v: q.claim("line", wait=v)),
+    "move_due": ("due", lambda q, v: q.move("line", "m5", due=v)),
+    "publish_due": ("due", lambda q, v: q.publish("line", duly.Message(b"", due=v))),
 }
 
 
@@ -215,6 +237,12 @@ def test_numbers_past_their_limits(stage: Stage) -> None:
     all_refused(stage, lambda q, v: q.seek("log", "g", offset=v), [{0: 0, 3: 0}], Refused, "partition")
     all_refused(stage, lambda q, v: q.archived("log", offset=v), [4, 2**64], Refused, "offset")
     all_refused(stage, lambda q, v: q.redrive("log", group="g", limit=v), [0, HUGE], Refused, "limit")
+    page = [0, LIMITS.page_max + 1, HUGE]
+    all_refused(stage, lambda q, v: q.browse("line", limit=v), page, Refused, "limit")
+    all_refused(stage, lambda q, v: q.coming("line", minutes=v), page, Refused, "minutes")
+    levels = [LIMITS.priority_max + 1, HUGE]
+    all_refused(stage, lambda q, v: q.move("line", "m5", priority=v), levels, Refused, "priority")
+    all_refused(stage, lambda q, v: q.publish("line", duly.Message(b"", priority=v)), levels, Refused, "priority")
 
 
 @pytest.mark.parametrize("name", DURATIONS)
@@ -252,6 +280,11 @@ TIMED: dict[str, Callable[[duly.Client, Stage, Any], object]] = {
     "redrive": lambda q, s, v: q.redrive("log", group="g", timeout=v),
     "release": lambda q, s, v: q.release(consumer="w1", timeout=v),
     "held": lambda q, s, v: q.held(timeout=v),
+    "move": lambda q, s, v: q.move("line", "m5", due=5, timeout=v),
+    "cancel": lambda q, s, v: q.cancel("line", "m5", timeout=v),
+    "get": lambda q, s, v: q.get("line", "m5", timeout=v),
+    "browse": lambda q, s, v: q.browse("line", timeout=v),
+    "coming": lambda q, s, v: q.coming("line", timeout=v),
 }
 
 
@@ -265,6 +298,10 @@ def test_a_bad_moment(stage: Stage) -> None:
     bad = NOT_A_MOMENT
     all_refused(stage, lambda q, v: q.offset_at("log", v), [None, 5, *bad], Refused, "when")
     all_refused(stage, lambda q, v: q.seek("log", "g", at=v), [5, *bad], Refused, "")
+    all_refused(stage, lambda q, v: q.browse("line", due_from=v), [5, *bad], Refused, "due_from")
+    all_refused(stage, lambda q, v: q.browse("line", due_before=v), [5, *bad], Refused, "due_before")
+    all_refused(stage, lambda q, v: q.move("line", "m5", due=v), bad, Refused, "due")
+    all_refused(stage, lambda q, v: q.publish("line", duly.Message(b"", due=v)), bad, Refused, "due")
     starts = [None, 1.5, "first", {}, {"0": 0}, {0: -1}, {7: 0}, -1, 99, *bad]
     all_refused(stage, lambda q, v: q.create_group("log", "new", start=v), starts, Refused, "")
 
@@ -275,6 +312,21 @@ def test_far_moments_are_moments(stage: Stage) -> None:
     assert stage.q.offset_at("log", last) == {0: 3, 1: 3, 2: 3}
     stage.q.publish("log", duly.Message(b"long", expires_at=last, partition=0))
     assert stage.q.read("log", offset=3)[0].expires_at == last.replace(microsecond=999000)
+    assert stage.q.browse("line", due_from=last) == stage.q.browse("line", due_before=first) == []
+    assert len(stage.q.browse("line", due_from=first, due_before=last)) == 8
+    past = stage.q.publish("line", duly.Message(b"long ago", due=first, id="past"))
+    assert past.count == 1
+    assert stage.q.move("line", "m7", due=first) == {"m7": "moved"}
+
+
+def test_a_due_time_further_ahead_than_the_limit(stage: Stage) -> None:
+    now = datetime.fromtimestamp(stage.now_ms / 1000, UTC)
+    most = timedelta(milliseconds=LIMITS.due_ms_ahead_max)
+    beyond = [most + timedelta(seconds=1), now + most + timedelta(seconds=1), datetime.max.replace(tzinfo=UTC)]
+    all_refused(stage, lambda q, v: q.publish("line", duly.Message(b"", due=v)), beyond, Refused, "due")
+    all_refused(stage, lambda q, v: q.move("line", "m5", due=v), beyond, Refused, "due")
+    assert stage.q.move("line", "m5", due=now + most) == {"m5": "moved"}
+    assert stage.q.publish("line", duly.Message(b"", due=most)).count == 1
 
 
 def test_seek_to_nothing_or_to_two_places(stage: Stage) -> None:
@@ -352,15 +404,100 @@ def test_flags_are_true_or_false(stage: Stage) -> None:
         all_refused(stage, call, not_flags, Refused, word)
 
 
-def test_a_queue_carries_no_messages_yet(stage: Stage) -> None:
+ON_A_LOG_ALONE: dict[str, Call] = {
+    "create_group": lambda q, v: q.create_group(v, "g"),
+    "delete_group": lambda q, v: q.delete_group(v, "g"),
+    "seek": lambda q, v: q.seek(v, "g", to="latest"),
+    "read": lambda q, v: q.read(v),
+    "offset_at": lambda q, v: q.offset_at(v, _moment()),
+    "partition": lambda q, v: q.publish(v, duly.Message(b"", partition=0)),
+}
+ON_A_QUEUE_ALONE: dict[str, Call] = {
+    "move": lambda q, v: q.move(v, "m5", due=5),
+    "cancel": lambda q, v: q.cancel(v, "m5"),
+    "get": lambda q, v: q.get(v, "m5"),
+    "browse": lambda q, v: q.browse(v),
+    "coming": lambda q, v: q.coming(v),
+    "due": lambda q, v: q.publish(v, duly.Message(b"", due=5)),
+    "due_now": lambda q, v: q.publish(v, duly.Message(b"", due=0)),
+    "priority": lambda q, v: q.publish(v, duly.Message(b"", priority=0)),
+    "lane": lambda q, v: q.publish(v, duly.Message(b"", lane="a")),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_LOG_ALONE)
+def test_what_belongs_to_a_log_is_refused_of_a_queue(stage: Stage, name: str) -> None:
+    all_refused(stage, ON_A_LOG_ALONE[name], ["line"], Refused, "queue")
+
+
+@pytest.mark.parametrize("name", ON_A_QUEUE_ALONE)
+def test_what_belongs_to_a_queue_is_refused_of_a_log(stage: Stage, name: str) -> None:
+    all_refused(stage, ON_A_QUEUE_ALONE[name], ["log"], Refused, "log")
+
+
+def test_a_queue_is_claimed_without_a_group_and_a_log_with_one(stage: Stage) -> None:
     calls: list[Call] = [
-        lambda q, v: q.publish(v, b"x"),
-        lambda q, v: q.claim(v, group="g"),
-        lambda q, v: q.create_group(v, "g"),
-        lambda q, v: q.read(v),
+        lambda q, v: q.claim("line", group=v),
+        lambda q, v: q.update_group("line", v, lease=3),
+        lambda q, v: list(q.dead("line", group=v)),
+        lambda q, v: q.redrive("line", group=v),
+        lambda q, v: q.purge("line", group=v, dead=True),
+        lambda q, v: q.held(topic="line", group=v),
+        lambda q, v: q.release(consumer="w1", topic="line", group=v),
     ]
     for call in calls:
-        all_refused(stage, call, ["line"], Refused, "queue")
+        all_refused(stage, call, NOT_NAMES, Refused, "name")
+        all_refused(stage, call, ["g", "billing"], duly.GroupNotFound, "queue")
+    all_refused(stage, lambda q, v: q.claim("log", group=v), [None], Refused, "group")
+
+
+@pytest.mark.parametrize("verb", ["move", "cancel", "get"])
+def test_a_bad_message_id(stage: Stage, verb: str) -> None:
+    def call(q: duly.Client, value: Any) -> object:
+        return q.move("line", value, due=5) if verb == "move" else getattr(q, verb)("line", value)
+
+    bad: list[Any] = [None, 5, 1.5, True, b"m5", object(), "", "\ud800", [5], [None], [b"m5"], ["m5", ""], [["m5"]]]
+    if verb == "get":
+        bad += [["m5", "m6"], [], {}]
+    all_refused(stage, call, bad, Refused, "id")
+
+
+def test_ids_that_no_message_has_are_not_found(stage: Stage) -> None:
+    q = stage.q
+    before = stage.state()
+    strangers = ["nope", "M5", "m5 ", "x" * 2000, "@", "@1", "@1-", "@1-999999", "@99-0", f"@1-{HUGE}"]
+    assert q.move("line", strangers, due=5) == dict.fromkeys(strangers, "not_found")
+    assert q.cancel("line", strangers) == dict.fromkeys(strangers, "not_found")
+    assert [q.get("line", stranger) for stranger in strangers] == [None] * len(strangers)
+    assert q.move("line", [], due=5) == q.cancel("line", []) == {}
+    assert stage.state() == before
+
+
+def test_too_many_ids_at_once(stage: Stage) -> None:
+    ids = [f"m{n}" for n in range(LIMITS.batch_messages_max + 1)]
+    for call in (lambda q, v: q.move("line", v, due=5), lambda q, v: q.cancel("line", v)):
+        all_refused(stage, call, [ids], duly.LimitExceeded, "ids")
+
+
+def test_move_to_nothing(stage: Stage) -> None:
+    all_refused(stage, lambda q, v: q.move("line", v), ["m5"], Refused, "Move")
+
+
+def test_a_bad_filter_for_browse(stage: Stage) -> None:
+    states = [5, b"ready", "", "Ready", "finished", [], {}, object()]
+    all_refused(stage, lambda q, v: q.browse("line", state=v), states, Refused, "state")
+    spans = [(), (1,), (1, 2, 3), ("0", 5), (0, None), (5, 2), {0: 1, 1: 2}, object()]
+    all_refused(stage, lambda q, v: q.browse("line", priority=v), spans, Refused, "priority")
+    texts = [5, True, b"a", {}, [], object()]
+    all_refused(stage, lambda q, v: q.browse("line", lane=v), [*texts, "", "\ud800"], Refused, "lane")
+    all_refused(stage, lambda q, v: q.browse("line", key=v), texts, Refused, "key")
+    places = [None, "x", 5, (), (0,), (0, 0, 0), ("0", 0), (0, "0"), (-1, 0), [0, 0], (0, 1.5), (True, 0), (0, HUGE)]
+    all_refused(stage, lambda q, v: q.browse("line", after=v), places, Refused, "after")
+
+
+def test_a_bad_lane(stage: Stage) -> None:
+    bad = [name for name in NOT_NAMES if name is not True]
+    all_refused(stage, lambda q, v: q.publish("line", duly.Message(b"", lane=v)), [*bad, True], Refused, "lane")
 
 
 def test_settling_what_was_never_delivered(stage: Stage) -> None:
@@ -415,6 +552,9 @@ def test_a_bad_place_or_id_of_a_dead_letter(stage: Stage) -> None:
     all_refused(stage, lambda q, v: q.redrive("log", group="g", ids=v), ids, Refused, "id")
     rates = [0, -1, "5", math.nan, math.inf, HUGE, True, LIMITS.rate_per_s_max + 1, {}]
     all_refused(stage, lambda q, v: q.redrive("log", group="g", rate=v), rates, Refused, "rate")
+    all_refused(stage, lambda q, v: q.redrive("line", ids=v), ids, Refused, "id")
+    all_refused(stage, lambda q, v: list(q.dead("line", after=v)), places, Refused, "after")
+    assert stage.q.redrive("line", ids=[]) == stage.q.redrive("line", ids=["nope"]) == 0
     assert stage.q.redrive("log", group="g", ids=[]) == stage.q.redrive("log", group="g", ids=["nope"]) == 0
 
 

@@ -83,7 +83,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a topic, a group that holds, retries and has given up messages, and files to publish."""
+    """A store with a log, a group that holds, retries and has given up messages; a queue; and files to publish."""
     home = tmp_path_factory.mktemp("stocked")
     with duly.connect(home / "app.duly", consumer="worker-1") as q:
         q.create_topic("orders", kind="log")
@@ -93,8 +93,20 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         q.bury(letters[13:15], reason="no such customer")
         q.ack(letters[:10])
         q.release(letters[15:])
+        q.create_topic("emails", kind="queue")
+        q.publish("emails", duly.Message(b"7", id="receipt-7"))
+        q.bury(q.claim("emails"), reason="no such address")
+        q.publish(
+            "emails",
+            [
+                duly.Message(b"forty-two", id="welcome-42", due=10_000, lane="acme", priority=5, key="k"),
+                duly.Message(b"forty-three", id="welcome-43", due=90),
+                duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
+            ],
+        )
     (home / "invoice.pdf").write_bytes(b"%PDF\xff\x00")
     (home / "events.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
+    (home / "campaign.jsonl").write_text('{"payload": "hi", "id": "hi-1"}\n{"payload": {"n": 2}, "due": 60}\n')
     return home
 
 
@@ -138,7 +150,7 @@ def run_example(example: str, *more: str) -> Ran:
 class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
-            words("publish claim read held release stats limits doctor")
+            words("publish claim read move cancel get browse coming held release stats limits doctor")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -195,6 +207,11 @@ TOPIC_COMMANDS = {
     "publish": "T x",
     "read": "T",
     "held": "--topic T",
+    "move": "T id --due 5m",
+    "cancel": "T id",
+    "get": "T id",
+    "browse": "T",
+    "coming": "T",
 }
 GROUP_COMMANDS = {
     "groups show": "T G",
@@ -290,6 +307,44 @@ class TestErrors:
             ("publish orders --lines --id one", "one message"),
             ("publish orders", "Standard input is empty"),
             ("publish orders x --partition -1", "--partition"),
+            ("publish emails x --due soon", "not a time"),
+            ("publish emails x --due 2027-01-31T12:00:00", "time zone"),
+            ("publish emails x --due -5", "not a time"),
+            ("publish emails x --priority high", "--priority"),
+            ("publish emails x --priority -1", "--priority"),
+            ("publish emails x --priority 65536", "--priority"),
+            ("publish emails --lines --json-lines", "not both"),
+            ("publish emails --json-lines --id one", "one message"),
+            ("topics create x --kind queue --dedupe long", "not a duration"),
+            ("topics create x --kind queue --lane-weight acme", "lane=3"),
+            ("topics create x --kind queue --lane-weight acme=heavy", "lane=3"),
+            ("topics create x --kind queue --lane-max-in-flight few", "not a number"),
+            ("topics create x --kind queue --lane-rate -1", "not a number"),
+            ("move emails welcome-42", "--due or --priority"),
+            ("move emails --due 5m", "Missing"),
+            ("move emails welcome-42 --due soon", "Or how long"),
+            ("move emails welcome-42 --priority 70000", "--priority"),
+            ("cancel emails", "Missing"),
+            ("get emails", "Missing"),
+            ("get emails one two", "two"),
+            ("browse emails --state lost", "'lost'"),
+            ("browse emails --priority high", "neither a priority"),
+            ("browse emails --priority 1-2-3", "neither a priority"),
+            ("browse emails --due-from 5m", "not a time"),
+            ("browse emails --due-before 2027-01-31", "time zone"),
+            ("browse emails --limit 0", "--limit"),
+            ("coming emails --minutes 0", "--minutes"),
+            ("coming emails --minutes 100000", "--minutes"),
+            ("claim orders", "duly groups list orders"),
+            ("claim emails --group billing", "leave it out"),
+            ("dead list orders", "duly groups list orders"),
+            ("dead show orders order-13", "duly groups list orders"),
+            ("dead redrive orders", "duly groups list orders"),
+            ("dead purge orders", "duly groups list orders"),
+            ("dead list emails --group billing", "leave it out"),
+            ("dead show emails receipt-7 --group billing", "leave it out"),
+            ("dead redrive emails --group billing", "leave it out"),
+            ("dead purge emails --group billing", "leave it out"),
             ("claim orders --group billing -n 0", "--max-messages"),
             ("claim orders --group billing --wait long", "not a duration"),
             ("claim orders --group billing --ack --nack", "one of --ack"),
@@ -341,6 +396,30 @@ class TestErrors:
             ("dead show orders order-1 --group billing", "duly dead list orders --group billing"),
             ("dead redrive orders --group billing --rate 0", "rate"),
             ("dead redrive orders --group billing --rate nan", "rate"),
+            ("dead show emails welcome-42", "duly dead list emails"),
+            ("publish orders x --due 5m", "due"),
+            ("publish orders x --priority 5", "priority"),
+            ("publish orders x --lane acme", "lane"),
+            ("publish emails x --partition 0", "partition"),
+            ("publish emails x --due 4000d", "due"),
+            ("topics create x --kind log --dedupe 5m", "queues"),
+            ("topics create x --kind log --lane-weight acme=3", "queues"),
+            ("topics create x --kind queue --lane-weight acme=0", "weight"),
+            ("topics create x --kind queue --lane-max-in-flight 0", "max_in_flight"),
+            ("topics update orders --lane-rate 5", "queues"),
+            ("read emails", "queue"),
+            ("groups create emails g", "queue"),
+            ("groups seek emails queue --to latest", "queue"),
+            ("groups delete emails queue", "queue"),
+            ("move orders order-1 --due 5m", "log"),
+            ("move emails welcome-42 --due 4000d", "due"),
+            ("cancel orders order-1", "log"),
+            ("get orders order-1", "log"),
+            ("get emails nothing", "duly browse emails"),
+            ("browse orders", "log"),
+            ("browse emails --priority 9-0", "priority"),
+            ("browse emails --priority 70000", "priority"),
+            ("coming orders", "log"),
         ],
     )
     def test_what_duly_refuses_exits_with_1(self, line: str, told: str, shop: Path) -> None:

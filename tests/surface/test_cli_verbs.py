@@ -139,18 +139,28 @@ class TestTopics:
         assert ok("topics", "purge", "orders", "--json").document == {"topic": "orders", "purged": 20}
         assert topic()["messages"] == 0
         ok("topics", "delete", "orders")
-        assert ok("topics", "list", "--json").lines == []
+        assert [line["topic"] for line in ok("topics", "list", "--json").lines] == ["emails"]
 
     def test_delete_with_force_takes_the_messages_along(self, shop: Path) -> None:
         assert refused("topics", "delete", "orders").code == 1
         ok("topics", "delete", "orders", "--force")
         assert refused("topics", "show", "orders").code == 1
 
-    def test_a_queue_can_be_defined_and_is_shown(self, folder: Path) -> None:
-        ok("topics", "create", "q", "--kind", "queue")
-        assert topic("q")["kind"] == "queue"
-        assert "queue" in ok("stats").out
-        assert refused("publish", "q", "x").code == 1
+    def test_every_setting_of_a_queue_can_be_given_changed_and_switched_off(self, folder: Path) -> None:
+        line = (
+            "topics create line --kind queue --dedupe 1h --lane-weight acme=3 --lane-weight a=b=0.5 "
+            "--lane-max-in-flight 4 --lane-rate 2.5"
+        )
+        settings = ok(*line.split(), "--json").document["settings"]
+        assert settings["dedupe"] == 3600
+        assert settings["lanes"] == {"max_in_flight": 4, "rate": 2.5, "weights": {"acme": 3, "a=b": 0.5}}
+        text = ok("topics", "show", "line").out
+        for part in ("queue", "4 at once", "2.5 a second", "acme weighs 3", "1 h", "until settled"):
+            assert part in text
+        ok(*words("topics update line --dedupe none --lane-rate none --lane-max-in-flight none"))
+        settings = topic("line")["settings"]
+        assert settings["dedupe"] is None
+        assert settings["lanes"] == {"max_in_flight": None, "rate": None, "weights": {"acme": 3, "a=b": 0.5}}
 
 
 class TestGroups:
@@ -222,10 +232,12 @@ class TestPublish:
 
     def test_a_single_one_is_told_its_place(self, t: str) -> None:
         assert "at partition 0, offset 0" in ok("publish", t, "one").out
+        assert " as one-more at partition 0, offset 1" in ok("publish", t, "two", "--id", "one-more").out
 
     def test_everything_that_belongs_to_a_message(self, t: str) -> None:
         line = "publish t x --key k --id i --header a=1 --header b=x=y --ttl 1h --partition 0 --publish-id p --json"
         receipt = ok(*line.split()).document
+        assert receipt["duplicates"] == []
         assert receipt["spans"] == [{"partition": 0, "first_offset": 0, "count": 1}]
         assert (receipt["ids"], receipt["publish_id"], receipt["duplicate"]) == (["i"], "p", False)
         (read,) = ok("read", t, "--json").lines
@@ -407,8 +419,10 @@ class TestDead:
 class TestHowThingsStand:
     def test_stats_has_a_document_a_topic_with_its_groups(self, shop: Path) -> None:
         ok("topics", "create", "empty", "--kind", "log")
-        empty, orders = ok("stats", "--json").lines
+        emails, empty, orders = ok("stats", "--json").lines
         assert (empty["topic"], empty["groups"]) == ("empty", [])
+        (line,) = emails["groups"]
+        assert (emails["kind"], line["lag"], line["leased"], line["dead"]) == ("queue", 3, 0, 1)
         assert (orders["messages"], orders["groups"][0]["dead"]) == (20, 2)
         table = ok("stats").out
         for column in ("topic", "messages", "bytes", "lag", "leased", "retrying", "dead"):

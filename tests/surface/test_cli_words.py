@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from duly.cli import parse, text
+from duly.clock import SystemClock
 
 from .test_cli import folder, refused, run, shop, stocked
 
@@ -60,6 +61,43 @@ def test_moments() -> None:
 def test_what_is_no_moment(typed: str) -> None:
     with pytest.raises(typer.BadParameter):
         parse.moment(typed)
+
+
+def test_due_times_are_moments_or_durations() -> None:
+    assert parse.due("90") == parse.due("1.5m") == 90
+    assert parse.due(" 2026-01-31T12:00:00Z") == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert isinstance(parse.due("now"), datetime)
+    for word in ("", "soon", "-5", "2026-01-31T12:00", "9" * 50):
+        with pytest.raises(typer.BadParameter):
+            parse.due(word)
+
+
+def test_priorities_are_one_or_a_span() -> None:
+    assert [parse.priorities(word) for word in ("5", "0-9", " 7-7 ")] == [(5, 5), (0, 9), (7, 7)]
+    for word in ("", "-", "-1", "1-", "1-2-3", "a", "٣", "1.5", "9" * 50):
+        with pytest.raises(typer.BadParameter, match="0-9"):
+            parse.priorities(word)
+
+
+def test_lane_weights() -> None:
+    assert parse.weights([]) is None
+    assert parse.weights(["a=1", "b=c=0.5"]) == {"a": 1, "b=c": 0.5}
+    for pair in ("a", "=1", "a=", "a=x", "1"):
+        with pytest.raises(typer.BadParameter, match="lane=3"):
+            parse.weights([pair])
+
+
+def test_numbers_that_may_be_none() -> None:
+    assert [parse.number_or_none(word) for word in ("5", "0.5", "None")] == [5, 0.5, parse.NONE]
+    for word in ("", "-1", "1e3", "nan", "٣", "9" * 50):
+        with pytest.raises(typer.BadParameter, match="none"):
+            parse.number_or_none(word)
+
+
+def test_how_far_off_a_moment_is() -> None:
+    now_ms = SystemClock().now_ms()
+    assert text.until(now_ms + 7 * 86_400_000 + 5000) == "in 7 d"
+    assert text.until(now_ms - 7_200_000) == "2 h ago"
 
 
 def test_starts() -> None:
@@ -136,6 +174,7 @@ class TestCompletion:
         assert completions("duly read x", 2) == []
         assert completions("duly groups show orders b", 4) == ["billing"]
         assert completions("duly claim orders --group b", 4) == ["billing"]
+        assert completions("duly browse e", 2) == completions("duly move e", 2) == ["emails"]
         assert completions("duly held --topic orders --group b", 5) == ["billing"]
 
     def test_the_store_on_the_line_is_asked(self, shop: Path) -> None:
@@ -175,6 +214,19 @@ HUGE = "9" * 30
         f"read orders --partition {HUGE}",
         f"dead redrive orders --group billing --limit {HUGE}",
         f"dead redrive orders --group billing --rate {HUGE}",
+        f"publish emails x --due {HUGE}",
+        f"publish emails x --due {HUGE * 20}",
+        f"publish emails x --priority {HUGE}",
+        f"publish emails x --lane {'l' * 2000}",
+        f"move emails welcome-42 --due {HUGE}",
+        f"move emails welcome-42 --priority {HUGE}",
+        f"browse emails --priority {HUGE}",
+        f"browse emails --priority 0-{HUGE}",
+        f"coming emails --minutes {HUGE}",
+        f"topics create x --kind queue --lane-rate {HUGE}",
+        f"topics create x --kind queue --lane-max-in-flight {HUGE}",
+        f"topics create x --kind queue --lane-weight a={HUGE}",
+        "topics create x --kind queue --lane-weight a=nan",
     ],
 )
 def test_numbers_beyond_all_bounds_are_refused(line: str, shop: Path) -> None:

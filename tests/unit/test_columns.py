@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duly
-from duly.engine.columns import ARROW_FROM, NAMES, Columns, join, to_arrow
+from duly.clock import milliseconds, moment_ms
+from duly.engine.columns import ARROW_FROM, NAMES, Columns, gather, join, to_arrow
 from duly.engine.incoming import check_batch
+
+_1970 = datetime(1970, 1, 1)  # noqa: DTZ001
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 message = st.builds(
@@ -23,6 +27,9 @@ message = st.builds(
     key=st.none() | text,
     headers=st.none() | st.dictionaries(text, text, max_size=3),
     ttl=st.none() | st.integers(1, 1000),
+    due=st.none() | st.integers(0, 1000) | st.datetimes(min_value=_1970, timezones=st.just(UTC)),
+    priority=st.none() | st.integers(0, 65_535),
+    lane=st.none() | st.sampled_from(["acme", "globex"]),
 )
 messages = st.lists(message, min_size=1, max_size=20)
 
@@ -69,15 +76,62 @@ def test_both_forms_take_alike(batch: list[duly.Message], data: st.DataObject) -
     assert rows(one) == rows(two) == [rows(listed)[i] for i in indexes]
 
 
+NOW_MS = 1_000_000
+
+
+def due_ms(message: duly.Message) -> int:
+    """When a message is due that is published at NOW_MS."""
+    if isinstance(message.due, datetime):
+        return moment_ms(message.due, "due")
+    return NOW_MS + milliseconds(message.due or 0, "due")
+
+
 @given(messages, st.none() | st.integers(1, 10_000))
-def test_both_forms_reckon_expiry_alike(batch: list[duly.Message], ttl_ms: int | None) -> None:
+def test_both_forms_reckon_times_alike_and_a_ttl_from_the_due_time(
+    batch: list[duly.Message], ttl_ms: int | None
+) -> None:
     listed, arrow = both(batch)
-    wanted = [1_000_000 + (m.ttl * 1000 if m.ttl is not None else ttl_ms or 0) for m in batch]  # type: ignore[operator]
-    expected = [None if m.ttl is None and ttl_ms is None else at for m, at in zip(batch, wanted, strict=True)]
+    lives = [ttl_ms if m.ttl is None else milliseconds(m.ttl, "ttl") for m in batch]
+    expires = [None if life is None else due_ms(m) + life for m, life in zip(batch, lives, strict=True)]
+    dues = [due_ms(m) for m in batch] if any(m.due is not None for m in batch) else [None] * len(batch)
     for form in (listed, arrow):
-        found = form.with_expiry(1_000_000, ttl_ms)
-        assert (found.values("expires_at") or [None] * len(batch)) == expected
-        assert [row[:4] for row in rows(found)] == [row[:4] for row in rows(listed)]
+        found = form.at_times(NOW_MS, ttl_ms)
+        assert (found.values("expires_at") or [None] * len(batch)) == expires
+        assert (found.values("due_at") or [None] * len(batch)) == dues
+        untouched = [name for name in NAMES if name not in ("expires_at", "due_at")]
+        assert [found.values(name) for name in untouched] == [listed.values(name) for name in untouched]
+
+
+@given(messages)
+def test_both_forms_give_numbers_and_tell_what_is_missing(batch: list[duly.Message]) -> None:
+    priorities = [7 if m.priority is None else m.priority for m in batch]
+    for form in both(batch):
+        assert form.numbers("priority", 7).tolist() == priorities
+        if "priority" in form.names:
+            assert form.without("priority") == [at for at, m in enumerate(batch) if m.priority is None]
+
+
+@given(messages, st.data())
+def test_columns_are_put_in_place_in_both_forms(batch: list[duly.Message], data: st.DataObject) -> None:
+    offsets = np.array(data.draw(st.lists(st.integers(0, 2**40), min_size=len(batch), max_size=len(batch))), np.int64)
+    keys = data.draw(st.lists(st.none() | text, min_size=len(batch), max_size=len(batch)))
+    for form in both(batch):
+        changed = form.having(offset=offsets, key=keys)
+        assert changed.values("offset") == offsets.tolist()
+        assert changed.values("key") == keys
+        assert changed.values("payload") == [m.payload for m in batch]
+        assert changed.names == sorted({*form.names, "key", "offset"}, key=NAMES.index)
+
+
+@given(st.lists(messages, min_size=1, max_size=5), st.data())
+def test_batches_of_either_form_are_gathered_in_any_order(
+    batches: list[list[duly.Message]], data: st.DataObject
+) -> None:
+    parts = [data.draw(st.sampled_from(both(batch))) for batch in batches]
+    flat = [row for part in parts for row in rows(part)]
+    order = data.draw(st.permutations(range(len(flat))))
+    assert rows(gather(parts)) == flat
+    assert rows(gather(parts, np.array(order))) == [flat[at] for at in order]
 
 
 @given(st.lists(messages, min_size=1, max_size=5))

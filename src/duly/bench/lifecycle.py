@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import duly
+from duly.bench.floor import Floor
 from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
 
@@ -27,6 +28,7 @@ class Load:
     batch: int
     threads: int
     payload_bytes: int
+    claim_batch: int = 1000
 
 
 def measure(client: duly.Client, folder: Path, load: Load) -> dict[str, float]:
@@ -54,17 +56,13 @@ def measure(client: duly.Client, folder: Path, load: Load) -> dict[str, float]:
 def _publish_beside_floor(
     client: duly.Client, folder: Path, load: Load, payloads: list[bytes], batches: int
 ) -> tuple[float, float]:
-    publish_s = floor_s = 0.0
-    data = b"".join(payloads)
-    floor_file = os.open(folder / "floor", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
+    publish_s = 0.0
+    with Floor(folder, b"".join(payloads)) as floor:
         for number in range(_SLICES):
             count = batches * (number + 1) // _SLICES - batches * number // _SLICES
             publish_s += _timed(lambda n=count: _publish(client, load.threads, payloads, n))  # type: ignore[misc]
-            floor_s += _timed(lambda n=count: _floor(floor_file, data, n))  # type: ignore[misc]
-    finally:
-        os.close(floor_file)
-    return publish_s, floor_s
+            floor.run(count)
+    return publish_s, floor.seconds
 
 
 def _publish(client: duly.Client, threads: int, payloads: list[bytes], batches: int) -> None:
@@ -77,18 +75,11 @@ def _publish_alone(client: duly.Client, payloads: list[bytes], batches: int) -> 
         client.publish("bench", payloads)
 
 
-def _floor(file: int, data: bytes, batches: int) -> None:
-    for _ in range(batches):
-        os.write(file, data)
-        os.fdatasync(file)
-
-
 def _drain(client: duly.Client, load: Load, messages: int) -> None:
-    """Claims and acks everything, payloads taken out as Python bytes; in big claims, whatever the publish batch."""
+    """Claims and acks everything, payloads taken out as Python bytes."""
     got = 0
-    size = max(load.batch, 1000)
     while got < messages:
-        batch = client.claim("bench", group="bench", max_messages=size)
+        batch = client.claim("bench", group="bench", max_messages=load.claim_batch)
         got += len(batch.payloads)
         client.ack(batch)
         if not len(batch):

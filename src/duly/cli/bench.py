@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import duly
+from duly.cli.topics import Kind
 
 app = typer.Typer(help="Measure Duly on this machine.", no_args_is_help=True)
 
@@ -23,25 +24,41 @@ Folder = Annotated[Path, typer.Option(help="Where the measured files are made, o
 
 @app.command()
 def lifecycle(
-    kind: Annotated[str, typer.Option(help="Kind of topic: log.")] = "log",
+    kind: Annotated[Kind, typer.Option(help="Kind of topic.")] = Kind.log,
     batch: Annotated[int, typer.Option(min=1, help="Messages a publish.")] = 1000,
     messages: Annotated[int, typer.Option(min=1, help="Messages in all.")] = 1_000_000,
-    threads: Annotated[int, typer.Option(min=1, help="Threads that publish.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that publish; on a queue they claim and ack too.")] = 1,
+    claim_batch: Annotated[
+        int | None, typer.Option(min=1, help="Messages a claim; else as many as a publish, on a log 1,000 or more.")
+    ] = None,
     payload_bytes: Annotated[int, typer.Option(min=1, help="Bytes a payload.")] = 100,
+    standing: Annotated[int, typer.Option(min=0, help="Messages that stand in the queue all the while.")] = 0,
+    lanes: Annotated[int, typer.Option(min=0, help="Lanes of the queue that messages are spread over.")] = 0,
     folder: Folder = Path("."),
     as_json: Json = False,
 ) -> None:
     """Publish, claim and ack; beside it the floor: the same bytes written and synced by a bare loop.
 
-    Example: duly bench lifecycle --kind log --batch 1000 --messages 1000000 --json
+    Example: duly bench lifecycle --kind queue --batch 1000 --messages 1000000 --json
     """
-    from duly.bench.lifecycle import Load, measure
+    from duly.bench import lifecycle as of_logs
+    from duly.bench import queue_lifecycle as of_queues
 
-    if kind != "log":
-        raise typer.BadParameter("Only logs carry messages yet: --kind log.")
     with _scratch(folder) as path, duly.connect(path) as client:
-        load = Load(messages=messages, batch=batch, threads=threads, payload_bytes=payload_bytes)
-        _show("lifecycle", measure(client, path.parent, load), as_json)
+        if kind is Kind.queue:
+            queue_load = of_queues.QueueLoad(
+                messages=messages,
+                batch=batch,
+                claim_batch=claim_batch or batch,
+                threads=threads,
+                payload_bytes=payload_bytes,
+                standing=standing,
+                lanes=lanes,
+            )
+            _show("lifecycle", of_queues.measure(client, path.parent, queue_load), as_json)
+            return
+        load = of_logs.Load(messages, batch, threads, payload_bytes, claim_batch or max(batch, 1000))
+        _show("lifecycle", of_logs.measure(client, path.parent, load), as_json)
 
 
 @app.command()
@@ -102,9 +119,59 @@ def idle(
         _show("idle", measure(client, topics=topics, claims=claims, seconds=seconds), as_json)
 
 
+@app.command()
+def timeline(
+    messages: Annotated[int, typer.Option(min=1)] = 20_000,
+    span_s: Annotated[float, typer.Option(min=0.001, help="Seconds over which they fall due.")] = 10,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """How late messages of a queue are delivered, and that none is early.
+
+    Example: duly bench timeline --messages 20000 --span-s 10 --json
+    """
+    from duly.bench.timeline import measure
+
+    with _scratch(folder) as path, duly.connect(path) as client:
+        _show("timeline", measure(client, messages=messages, span_s=span_s), as_json)
+
+
+@app.command()
+def backlog(
+    small: Annotated[int, typer.Option(min=1, help="Messages of the small backlog.")] = 10_000,
+    large: Annotated[int, typer.Option(min=1, help="Messages of the large one.")] = 10_000_000,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """What claim and ack cost with few and with many messages standing, and the memory that many take.
+
+    Example: duly bench backlog --small 10000 --large 10000000 --json
+    """
+    from duly.bench.backlog import measure
+
+    with _scratch(folder) as path:
+        _show("backlog", measure(path.parent, small=small, large=large), as_json)
+
+
+@app.command()
+def midnight(
+    messages: Annotated[int, typer.Option(min=1)] = 1_000_000,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Claim and ack messages that fall due in one millisecond, beside as many that were due at once.
+
+    Example: duly bench midnight --messages 1000000 --json
+    """
+    from duly.bench.midnight import measure
+
+    with _scratch(folder) as path, duly.connect(path) as client:
+        _show("midnight", measure(client, messages=messages), as_json)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
-    """Everything above with its defaults.
+    """Everything above, the large backlog with a million messages.
 
     Example: duly bench all
     """
@@ -113,6 +180,12 @@ def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     latency(folder=folder, as_json=as_json)
     idle(folder=folder, as_json=as_json)
     topics(folder=folder, as_json=as_json)
+    lifecycle(kind=Kind.queue, folder=folder, as_json=as_json)
+    lifecycle(kind=Kind.queue, standing=1_000_000, folder=folder, as_json=as_json)
+    lifecycle(kind=Kind.queue, batch=1, threads=100, messages=50_000, folder=folder, as_json=as_json)
+    timeline(folder=folder, as_json=as_json)
+    midnight(folder=folder, as_json=as_json)
+    backlog(large=1_000_000, folder=folder, as_json=as_json)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import typer
 
 from ..errors import LeaseLost
 from .command import command
-from .messages import CLAIM_WIDTHS, delivery_row
-from .options import GroupOption, Topic
+from .messages import CLAIM_WIDTHS, QUEUE_CLAIM_WIDTHS, delivery_row, queue_delivery_row
+from .options import GroupOption, Topic, topic_of
 from .parse import duration
 from .session import Session
 from .text import iso_of, plural
@@ -42,14 +42,15 @@ def verdict(
         "duly claim orders --group billing -n 100 --wait 5s --ack --json",
         "duly claim orders --group billing --nack --delay 1m --reason 'printer on fire'",
         "duly claim orders --group billing --keep --consumer me --lease 10m",
+        "duly claim emails -n 10 --ack",
     ],
     verdict=verdict,
 )
 def claim(
     topic: Topic,
-    group: GroupOption,
     session: Session,
     verdict: str,
+    group: GroupOption = None,
     count: Annotated[int, typer.Option("--max-messages", "-n", min=1, help="At most so many.")] = 1,
     wait: Annotated[
         float | None, typer.Option(parser=duration, metavar="DURATION", help="How long to wait for the first: 5s.")
@@ -68,10 +69,11 @@ def claim(
     if verdict != "nack" and (delay is not None or reason):
         raise typer.BadParameter("--delay and --reason belong to --nack.", param_hint="claim")
     with session.client(consumer=consumer) as client:
+        queue = topic_of(client, topic, group).kind == "queue"
+        widths, row = (QUEUE_CLAIM_WIDTHS, queue_delivery_row) if queue else (CLAIM_WIDTHS, delivery_row)
         batch = client.claim(topic, group=group, max_messages=count, wait=wait or 0, lease=lease)
         try:
-            rows = [delivery_row(delivery, verdict) for delivery in batch]
-            session.show.page(CLAIM_WIDTHS, rows, header=True)
+            session.show.page(widths, [row(delivery, verdict) for delivery in batch], header=True)
             held_until = batch.lease_expires_at
             settled = _settle(batch, verdict, delay, reason)
         except BaseException:

@@ -1,4 +1,4 @@
-"""duly dead: list, show, redrive, purge a group's dead letters."""
+"""duly dead: list, show, redrive, purge the dead letters of a queue or of a log's group."""
 
 from __future__ import annotations
 
@@ -12,45 +12,52 @@ from ..message import DeadLetter
 from .command import command, group
 from .documents import dead_document
 from .messages import DEAD_COLUMNS, dead_row
-from .options import GroupOption, Topic
+from .options import GroupOption, Topic, topic_of, whose
 from .session import Session
 from .text import age, iso, payload_text, plural
 
 if TYPE_CHECKING:
     from .show import Cell
 
-app = group("Dead letters: messages that a group gave up, with why.")
+app = group("Dead letters: messages that were given up, with why.")
 
 
 @command(
     app,
     "list",
-    examples=["duly dead list orders --group billing", "duly dead list orders --group billing --limit 10"],
+    examples=["duly dead list orders --group billing", "duly dead list emails --limit 10"],
 )
 def list_dead(
     topic: Topic,
-    group: GroupOption,
     session: Session,
+    group: GroupOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many; else all.")] = None,
 ) -> None:
     """List dead letters, oldest offset first."""
     with session.client() as client:
+        topic_of(client, topic, group)
         rows = (dead_row(letter) for letter in client.dead(topic, group=group, limit=limit))
-        session.show.rows(DEAD_COLUMNS, rows, empty=f"Group {group!r} of topic {topic!r} has no dead letters.")
+        session.show.rows(DEAD_COLUMNS, rows, empty=f"There are no dead letters of {whose(topic, group)}.")
 
 
-@command(app, "show", examples=["duly dead show orders order-13 --group billing"])
+@command(
+    app,
+    "show",
+    examples=["duly dead show orders order-13 --group billing", "duly dead show emails receipt-7"],
+)
 def show_dead(
     topic: Topic,
     id: Annotated[str, typer.Argument(metavar="ID", help="The message's id, as the list shows it.")],
-    group: GroupOption,
     session: Session,
+    group: GroupOption = None,
 ) -> None:
     """Show one dead letter with the history of its attempts."""
     with session.client() as client:
+        topic_of(client, topic, group)
         found = list(islice((letter for letter in client.dead(topic, group=group) if letter.id == id), 1))
     if not found:
-        raise MessageNotFound(f"Group {group!r} has no dead letter {id!r}. See: duly dead list {topic} --group {group}")
+        listed = topic if group is None else f"{topic} --group {group}"
+        raise MessageNotFound(f"There is no dead letter {id!r} of {whose(topic, group)}. See: duly dead list {listed}")
     letter = found[0]
     session.show.facts(_facts(letter), dead_document(letter))
     history = [
@@ -82,31 +89,33 @@ def _facts(letter: DeadLetter) -> dict[str, Cell]:
     examples=[
         "duly dead redrive orders --group billing",
         "duly dead redrive orders --group billing --id order-13 --id order-14",
-        "duly dead redrive orders --group billing --rate 50 --limit 1000",
+        "duly dead redrive emails --rate 50 --limit 1000",
     ],
 )
 def redrive(
     topic: Topic,
-    group: GroupOption,
     session: Session,
+    group: GroupOption = None,
     ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This one; repeat for more.")] = None,
     rate: Annotated[float | None, typer.Option(help="So many a second; else all at once.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
 ) -> None:
-    """Send dead letters back to their group with fresh attempts: all, or some by id."""
+    """Send dead letters back with fresh attempts: all, or some by id."""
     with session.client() as client:
+        topic_of(client, topic, group)
         count = client.redrive(topic, group=group, ids=ids or None, rate=rate, limit=limit)
     session.show.outcome(
-        f"Sent {plural(count)} back to group {group!r}.", {"topic": topic, "group": group, "redriven": count}
+        f"Sent {plural(count)} back to {whose(topic, group)}.", {"topic": topic, "group": group, "redriven": count}
     )
 
 
-@command(app, "purge", examples=["duly dead purge orders --group billing"])
-def purge(topic: Topic, group: GroupOption, session: Session) -> None:
-    """Drop a group's dead letters for good."""
+@command(app, "purge", examples=["duly dead purge orders --group billing", "duly dead purge emails"])
+def purge(topic: Topic, session: Session, group: GroupOption = None) -> None:
+    """Drop dead letters for good."""
     with session.client() as client:
+        topic_of(client, topic, group)
         count = client.purge(topic, group=group, dead=True)
     session.show.outcome(
-        f"Dropped {plural(count, 'dead letter')} of group {group!r}.",
+        f"Dropped {plural(count, 'dead letter')} of {whose(topic, group)}.",
         {"topic": topic, "group": group, "purged": count},
     )

@@ -1,4 +1,4 @@
-"""What programs get: topics, groups, messages and dead letters as JSON documents.
+"""What programs get: topics, groups, messages, queued messages and dead letters as JSON documents.
 
 Times are ISO 8601 in UTC, durations seconds, sizes bytes. A payload that is UTF-8 is `payload`,
 any other is `payload_base64`.
@@ -10,7 +10,7 @@ import base64
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..message import DeadLetter, StoredMessage
+from ..message import DeadLetter, Failure, QueuedMessage, StoredMessage
 from ..topic import ConsumerDescription, GroupDescription, TopicDescription
 from .text import iso, iso_of
 
@@ -71,8 +71,7 @@ def consumer_document(consumer: ConsumerDescription) -> dict[str, Any]:
 
 def message_document(message: StoredMessage) -> dict[str, Any]:
     """A message of a log."""
-    expires_at = message.expires_at_ms
-    return {**_message(message), "expires_at": None if expires_at is None else iso(expires_at)}
+    return {**_message(message), "expires_at": _iso_or_none(message.expires_at_ms)}
 
 
 def delivery_document(delivery: Delivery, verdict: str) -> dict[str, Any]:
@@ -85,6 +84,39 @@ def delivery_document(delivery: Delivery, verdict: str) -> dict[str, Any]:
     }
 
 
+def queue_delivery_document(delivery: Delivery, verdict: str) -> dict[str, Any]:
+    """A message claimed from a queue and how it is settled."""
+    return {
+        **delivery_document(delivery, verdict),
+        "lane": delivery.lane,
+        "priority": delivery.priority,
+        "due": None if delivery.due is None else iso_of(delivery.due),
+    }
+
+
+def queued_document(message: QueuedMessage) -> dict[str, Any]:
+    """A message of a queue as it stands."""
+    return {
+        "id": message.id,
+        "state": message.state,
+        "partition": message.partition,
+        "offset": message.offset,
+        "key": message.key,
+        "headers": dict(message.headers),
+        "lane": message.lane,
+        "priority": message.priority,
+        "due": _iso_or_none(message.due_at_ms),
+        "expires_at": _iso_or_none(message.expires_at_ms),
+        "published_at": _iso_or_none(message.published_at_ms),
+        "attempts": message.attempts,
+        "consumer": message.consumer,
+        "lease_expires_at": _iso_or_none(message.lease_expires_at_ms),
+        "cancelled": message.cancelled,
+        "history": [_failure(failure) for failure in message.history],
+        **({} if message.payload is None else _payload(message.payload)),
+    }
+
+
 def dead_document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter with its history."""
     return {
@@ -92,17 +124,22 @@ def dead_document(letter: DeadLetter) -> dict[str, Any]:
         "attempts": letter.attempts,
         "reason": letter.reason,
         "buried_at": iso(letter.buried_at_ms),
-        "history": [
-            {
-                "attempt": failure.attempt,
-                "at": iso(failure.at_ms),
-                "what": failure.what,
-                "reason": failure.reason,
-                "consumer": failure.consumer,
-            }
-            for failure in letter.history
-        ],
+        "history": [_failure(failure) for failure in letter.history],
     }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {
+        "attempt": failure.attempt,
+        "at": iso(failure.at_ms),
+        "what": failure.what,
+        "reason": failure.reason,
+        "consumer": failure.consumer,
+    }
+
+
+def _iso_or_none(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
 
 
 def _message(message: StoredMessage | Delivery) -> dict[str, Any]:

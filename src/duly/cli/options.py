@@ -8,10 +8,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Error
+from ..topic import TopicDescription
 from .session import Session, first_session
 
 if TYPE_CHECKING:
     from ..client.client import Client
+
+
+def topic_of(client: Client, topic: str, group: str | None) -> TopicDescription:
+    """The topic, whose group has to be named if it is a log, and need not be if it is a queue."""
+    found = client.describe_topic(topic)
+    if found.kind == "log" and group is None:
+        raise typer.BadParameter(
+            f"{topic!r} is a log: which of its groups? duly groups list {topic}", param_hint="'--group'"
+        )
+    if found.kind == "queue" and group is not None and group not in found.groups:
+        raise typer.BadParameter(
+            f"{topic!r} is a queue, whose consumers are one group: leave it out.", param_hint="'--group'"
+        )
+    return found
+
+
+def whose(topic: str, group: str | None) -> str:
+    """A log's group, or a queue, in a sentence."""
+    return f"topic {topic!r}" if group is None else f"group {group!r} of topic {topic!r}"
 
 
 def _complete(ctx: typer.Context, ask: Callable[[Client], list[str]]) -> list[str]:
@@ -45,7 +65,10 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autoco
 NewGroup = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)]
 GroupOption = Annotated[
-    str, typer.Option("--group", "-g", metavar="GROUP", help="The group.", autocompletion=complete_group)
+    str | None,
+    typer.Option(
+        "--group", "-g", metavar="GROUP", help="The group, of a log; a queue needs none.", autocompletion=complete_group
+    ),
 ]
 TopicFilter = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Reads what people type: durations, sizes, moments, headers, where a group starts.
+"""Reads what people type: durations, sizes, moments, priorities, headers, where a group starts.
 
 Each raises typer.BadParameter, which names the option and exits with 2.
 """
@@ -20,7 +20,9 @@ NONE = -1
 _DIGITS_MAX = 40
 _SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|[smhdw]?)", re.ASCII)
+_PRIORITIES = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 
 
@@ -51,6 +53,16 @@ def size_or_none(text: str) -> int:
     return NONE if text.strip().lower() == "none" else size(text)
 
 
+def number_or_none(text: str) -> float | int:
+    """A number, or `none`."""
+    word = text.strip().lower()
+    if word == "none":
+        return NONE
+    if not _NUMBER.fullmatch(word) or len(word) > _DIGITS_MAX:
+        raise typer.BadParameter(f"{text!r} is not a number. Write 5, 0.5 or none.")
+    return float(word) if "." in word else int(word)
+
+
 def moment(text: str) -> datetime:
     """A moment in ISO 8601 with a time zone, or `now`."""
     if text.strip().lower() == "now":
@@ -62,6 +74,39 @@ def moment(text: str) -> datetime:
     if read.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no time zone, so it names no moment. End it with Z or +02:00.")
     return read
+
+
+def due(text: str) -> datetime | float:
+    """When a message is due: a moment, or a duration from now on."""
+    if _DURATION.fullmatch(text.strip()):
+        return duration(text)
+    try:
+        return moment(text)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"{error.message} Or how long from now on: 30s, 5m, 7d.") from error
+
+
+def priorities(text: str) -> tuple[int, int]:
+    """A priority, or the lowest and the highest of several: `5`, `0-9`."""
+    match = _PRIORITIES.fullmatch(text.strip())
+    if match is None or len(text) > _DIGITS_MAX:
+        raise typer.BadParameter(f"{text!r} is neither a priority nor a span of them. Write 5, or 0-9.")
+    lowest = int(match[1])
+    return lowest, lowest if match[2] is None else int(match[2])
+
+
+def weights(pairs: Sequence[str]) -> dict[str, float] | None:
+    """`lane=weight` pairs as a mapping; None when there are none."""
+    found: dict[str, float] = {}
+    for pair in pairs:
+        lane, _, weight = pair.rpartition("=")
+        try:
+            found[lane] = float(weight)
+        except ValueError:
+            lane = ""
+        if not lane:
+            raise typer.BadParameter(f"{pair!r} is no weight. Write lane=3.", param_hint="'--lane-weight'")
+    return found or None
 
 
 def start(text: str) -> str | int | datetime:

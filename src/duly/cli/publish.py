@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from ..errors import Error
+from ..limits import LIMITS
 from ..message import Message, Receipt
 from .command import command
+from .lines import messages_of
 from .options import Topic
-from .parse import duration, headers
+from .parse import due, duration, headers
 from .session import Session
 from .show import progress
 from .text import plural
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 # A batch is one transaction. A repeated run has to cut the same input in the same places, for --publish-id.
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 32 * 1024 * 1024
+_QUEUES = "Queues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,8 @@ app = typer.Typer()
         """duly publish orders '{"order": 42}' --key customer-7 --header source=shop --id order-42""",
         "duly publish orders --file invoice.pdf --ttl 1h",
         "cat events.jsonl | duly publish orders --lines --publish-id import-1",
+        "duly publish emails hello --id welcome-50 --due 3d --priority 10 --lane acme",
+        "cat campaign.jsonl | duly publish emails --json-lines --due 2027-01-31T12:00:00Z",
     ],
 )
 def publish(
@@ -111,6 +117,12 @@ def publish(
         typer.Option("--file", "-f", metavar="FILE", help="A file's content; - is standard input."),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="A message a line, of files and standard input.")] = False,
+    json_lines: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines", help="The same, each a JSON object: payload, id, key, headers, ttl, due, priority, lane."
+        ),
+    ] = False,
     key: Annotated[str | None, typer.Option(help="Messages of a key keep their order.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id, of a single message.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; repeat for more.")] = None,
@@ -118,6 +130,21 @@ def publish(
         float | None, typer.Option(parser=duration, metavar="DURATION", help="Not delivered after: 1h.")
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="The partition; else the key chooses.")] = None,
+    due: Annotated[
+        Any,
+        typer.Option(
+            parser=due, metavar="TIME", rich_help_panel=_QUEUES, help="When it is due: an ISO time, or from now on: 2h."
+        ),
+    ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=LIMITS.priority_max, rich_help_panel=_QUEUES, help="The smallest is delivered first; else 0."
+        ),
+    ] = None,
+    lane: Annotated[
+        str | None, typer.Option(rich_help_panel=_QUEUES, help="Lanes share the queue fairly: a customer, say.")
+    ] = None,
     publish_id: Annotated[
         str | None, typer.Option(help="Repeating the same input with the same id stores nothing twice.")
     ] = None,
@@ -126,14 +153,24 @@ def publish(
 
     Input of many lines is published in batches of 1,000; each is stored whole or not at all.
     """
-    source = Source(payloads or [], files or [], lines)
+    if lines and json_lines:
+        raise typer.BadParameter("Give --lines or --json-lines, not both.", param_hint="publish")
+    source = Source(payloads or [], files or [], lines or json_lines)
     if id is not None and not source.single:
         raise typer.BadParameter("An id is for one message, and there may be several here.", param_hint="'--id'")
-    with_headers = headers(header or [])
-    messages = (
-        Message(payload, id=id, key=key, headers=with_headers, ttl=ttl, partition=partition)
-        for payload in source.payloads()
+    given = Message(
+        b"",
+        id=id,
+        key=key,
+        headers=headers(header or []),
+        ttl=ttl,
+        partition=partition,
+        due=due,
+        priority=priority,
+        lane=lane,
     )
+    found = source.payloads()
+    messages = messages_of(found, given) if json_lines else (replace(given, payload=payload) for payload in found)
     with session.client() as client:
         # A wrong name is said before anything is read.
         client.describe_topic(topic)
@@ -171,12 +208,14 @@ class Tally:
 
     count: int = 0
     repeated: int = 0
+    known: int = 0
     last: Receipt | None = None
 
     def add(self, receipt: Receipt) -> None:
         """Counts a batch."""
         self.count += receipt.count
         self.repeated += receipt.count if receipt.duplicate else 0
+        self.known += len(receipt.duplicates)
         self.last = receipt
 
     def sentence(self, topic: str) -> str:
@@ -184,9 +223,10 @@ class Tally:
         place = ""
         if self.last is not None and self.count == 1:
             ((partition, offset),) = self.last.positions
-            place = f" at partition {partition}, offset {offset:,}"
+            place = f" as {self.last.ids[0]} at partition {partition}, offset {offset:,}"
         again = f" {self.repeated:,} of them had been stored before: same publish id." if self.repeated else ""
-        return f"Published {plural(self.count)} to {topic!r}{place}.{again}"
+        known = f" {self.known:,} of them were there already: same id." if self.known else ""
+        return f"Published {plural(self.count)} to {topic!r}{place}.{again}{known}"
 
 
 def _document(topic: str, receipt: Receipt) -> dict[str, Any]:
@@ -200,4 +240,5 @@ def _document(topic: str, receipt: Receipt) -> dict[str, Any]:
             for span in receipt.spans
         ],
         "ids": receipt.ids,
+        "duplicates": sorted(receipt.duplicates),
     }

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from ..backoff import RetryPolicy
-from ..topic import Retention
+from ..topic import Lanes, Retention
 from .command import with_parts
-from .parse import NONE, duration, duration_or_none, size, size_or_none
+from .parse import NONE, duration, duration_or_none, number_or_none, size, size_or_none, weights
 
 Given = dict[str, Any]
-_RETRIES, _RETENTION = "Retries", "Retention"
+_RETRIES, _RETENTION, _QUEUES = "Retries", "Retention", "Queues"
 
 
 class Shape(StrEnum):
@@ -127,9 +127,40 @@ def retention_given(
     return _given(age=retention_age, bytes=retention_bytes, settled=retention_settled, drop_unsettled=drop_unsettled)
 
 
+def lanes_given(
+    lane_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LANE=WEIGHT", rich_help_panel=_QUEUES, help="How much of the service a lane gets; repeat for more."
+        ),
+    ] = None,
+    lane_max_in_flight: Annotated[
+        Any,
+        typer.Option(
+            parser=number_or_none,
+            metavar="COUNT",
+            rich_help_panel=_QUEUES,
+            help="How many of a lane are out at once: 1 keeps its order; or none.",
+        ),
+    ] = None,
+    lane_rate: Annotated[
+        Any,
+        typer.Option(
+            parser=number_or_none,
+            metavar="RATE",
+            rich_help_panel=_QUEUES,
+            help="How many of a lane are delivered a second, or none.",
+        ),
+    ] = None,
+) -> Given:
+    """The lanes' fields that were given."""
+    return _given(weights=weights(lane_weight or []), max_in_flight=lane_max_in_flight, rate=lane_rate)
+
+
 def _topic_given(
     retry: Given,
     retention: Given,
+    lanes: Given,
     lease: Lease = None,
     ttl: Annotated[
         float | None,
@@ -149,28 +180,46 @@ def _topic_given(
             "--archive/--no-archive", rich_help_panel=_RETENTION, help="Truncate nothing before it is archived."
         ),
     ] = None,
+    dedupe: Annotated[
+        float | None,
+        typer.Option(
+            parser=duration_or_none,
+            metavar="DURATION",
+            rich_help_panel=_QUEUES,
+            help="How long a settled message's id is not taken again: 1h, or none.",
+        ),
+    ] = None,
 ) -> Given:
     given = _given(
-        lease=lease, ttl=ttl, payload_bytes_max=payload_bytes_max, dead_letters=dead_letters, archive=archive
+        lease=lease,
+        ttl=ttl,
+        payload_bytes_max=payload_bytes_max,
+        dead_letters=dead_letters,
+        archive=archive,
+        dedupe=dedupe,
     )
-    return {**given, "retry": retry, "retention": retention}
+    return {**given, "retry": retry, "retention": retention, "lanes": lanes}
 
 
 def _group_given(retry: Given, lease: Lease = None, dead_letters: DeadLetters = None) -> Given:
     return {**_given(lease=lease, dead_letters=dead_letters), "retry": retry}
 
 
-topic_given = with_parts(_topic_given, retry=retry_given, retention=retention_given)
+topic_given = with_parts(_topic_given, retry=retry_given, retention=retention_given, lanes=lanes_given)
 group_given = with_parts(_group_given, retry=retry_given)
 
 
-def merged(given: Given, *, retry: RetryPolicy, retention: Retention | None = None) -> Mapping[str, Any]:
-    """The settings to call with: fields that were not given stay as they are in `retry` and `retention`."""
-    wanted = {name: value for name, value in given.items() if name not in ("retry", "retention")}
+def merged(
+    given: Given, *, retry: RetryPolicy, retention: Retention | None = None, lanes: Lanes | None = None
+) -> Mapping[str, Any]:
+    """The settings to call with: fields that were not given stay as they are in `retry`, `retention` and `lanes`."""
+    wanted = {name: value for name, value in given.items() if name not in ("retry", "retention", "lanes")}
     if given["retry"]:
         wanted["retry"] = replace(retry, **given["retry"])
     if retention is not None and given["retention"]:
         wanted["retention"] = replace(retention, **given["retention"])
+    if given.get("lanes"):
+        wanted["lanes"] = replace(lanes or Lanes(), **given["lanes"])
     return wanted
 
 

@@ -39,6 +39,12 @@ def age(at_ms: int) -> str:
     return human_span(max(0, SystemClock().now_ms() - at_ms) / 1000)
 
 
+def until(at_ms: int) -> str:
+    """How far off a moment is: `in 5 m`, or `5 m ago`."""
+    ahead_ms = at_ms - SystemClock().now_ms()
+    return f"in {human_span(ahead_ms / 1000)}" if ahead_ms > 0 else f"{human_span(-ahead_ms / 1000)} ago"
+
+
 def iso(at_ms: int) -> str:
     """A moment for programs, and for people who need it exactly."""
     return iso_of(from_ms(at_ms))

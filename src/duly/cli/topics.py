@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..backoff import RetryPolicy
-from ..topic import TopicDescription, TopicSettings
+from ..topic import Lanes, TopicDescription, TopicSettings
 from .command import command, group
 from .documents import topic_document
 from .options import ExistOk, NewTopic, Topic
@@ -35,6 +35,7 @@ class Kind(StrEnum):
     examples=[
         "duly topics create orders --kind log",
         "duly topics create audit --kind log --partitions 4 --lease 1m --retention-bytes 1GB",
+        "duly topics create emails --kind queue --dedupe 1h --lane-weight acme=3",
     ],
     given=topic_given,
 )
@@ -103,7 +104,7 @@ def _show_topic(show: Show, topic: TopicDescription) -> None:
 
 def _facts(topic: TopicDescription) -> dict[str, Cell]:
     settings = topic.settings
-    return {
+    facts: dict[str, Cell] = {
         "topic": topic.name,
         "kind": topic.kind,
         "state": _state(topic),
@@ -120,6 +121,18 @@ def _facts(topic: TopicDescription) -> dict[str, Cell]:
         "created": f"{age(topic.created_at_ms)} ago",
         "version": topic.version,
     }
+    if settings.lanes is not None:
+        facts |= {"lanes": _lanes_text(settings.lanes), "dedupe": human_span(settings.dedupe)}
+    return facts
+
+
+def _lanes_text(lanes: Lanes) -> str:
+    limits = [
+        None if lanes.max_in_flight is None else f"{lanes.max_in_flight:,} at once",
+        None if lanes.rate is None else f"{lanes.rate:g} a second",
+        *(f"{lane} weighs {weight:g}" for lane, weight in lanes.weights.items()),
+    ]
+    return ", ".join(limit for limit in limits if limit) or "share alike"
 
 
 def retry_text(retry: RetryPolicy) -> str:
@@ -149,6 +162,7 @@ def _state(topic: TopicDescription) -> str:
     examples=[
         "duly topics update orders --lease 2m --max-attempts 5",
         "duly topics update orders --retention-age none",
+        "duly topics update emails --lane-weight acme=3 --lane-weight globex=1",
     ],
     given=topic_given,
 )
@@ -156,7 +170,8 @@ def update(topic: Topic, session: Session, given: Given) -> None:
     """Change settings. What is not named stays; the kind and the partitions cannot change."""
     with session.client() as client:
         before = client.describe_topic(topic)
-        wanted = must_change(merged(given, retry=before.settings.retry, retention=before.settings.kept))
+        settings = before.settings
+        wanted = must_change(merged(given, retry=settings.retry, retention=settings.kept, lanes=settings.lanes))
         after = client.update_topic(topic, version=before.version, **wanted)
     _show_topic(session.show, after)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..clock import Duration, milliseconds, moment_ms
 from ..engine.groups import Start, start_from
-from ..errors import InvalidArgument
+from ..engine.incoming import check_priority
+from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..tenant import check_name
 from ..topic import TopicSettings
@@ -28,7 +29,8 @@ def named(name: object) -> str:
 
 def group_named(group: object) -> str:
     if group is None:
-        raise InvalidArgument("A log is consumed through a group: pass group=.")
+        # A queue has one; of a log the engine will want to know which.
+        return ""
     return check_name(group, "group name")
 
 
@@ -90,6 +92,55 @@ def message_ids(ids: object) -> frozenset[str]:
         if not isinstance(entry, str):
             raise InvalidArgument(f"A message id is a str, not {type(entry).__name__}.")
     return frozenset(given)
+
+
+def queue_ids(ids: object) -> tuple[str, ...]:
+    """One id, or some; each once, in the order given."""
+    if not isinstance(ids, str) and (isinstance(ids, bytes) or not isinstance(ids, Iterable)):
+        raise InvalidArgument(f"ids is a message id, or a list of them; not {type(ids).__name__}.")
+    given = [ids] if isinstance(ids, str) else list(ids)
+    if len(given) > LIMITS.batch_messages_max:
+        raise LimitExceeded(f"At most {LIMITS.batch_messages_max} ids at a time; got {len(given)}.")
+    return tuple(dict.fromkeys(message_id(text) for text in given))
+
+
+def message_id(text: object) -> str:
+    """One message id."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"A message id is a str, not {type(text).__name__}.")
+    return _encodable(text, "A message id")
+
+
+def filter_text(text: object, name: str) -> str | None:
+    """What a text must be equal to; None: anything."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{name} must be a str, not {type(text).__name__}.")
+    return _encodable(text, name)
+
+
+def _encodable(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{name} is not valid Unicode.") from error
+    if not text:
+        raise InvalidArgument(f"{name} must not be empty.")
+    return text
+
+
+def priority_span(given: object) -> tuple[int, int] | None:
+    """One priority, or (lowest, highest); None: any."""
+    if given is None:
+        return None
+    low, high = given if isinstance(given, tuple) and len(given) == 2 else (given, given)
+    if isinstance(given, tuple) and len(given) != 2:
+        raise InvalidArgument(f"priority is a number, or a pair (lowest, highest); got {given!r}.")
+    span = check_priority(low), check_priority(high)
+    if span[0] > span[1]:
+        raise InvalidArgument(f"priority: the lowest must not be above the highest; got {given!r}.")
+    return span
 
 
 def reason_text(reason: object) -> str:

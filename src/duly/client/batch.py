@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
 
 from ..clock import Duration, from_ms
-from ..engine.claim import Claimed, Parcel
-from ..engine.settle import Token, Verdicts
+from ..engine.claimed import Claimed, Parcel
+from ..engine.settling import Token, Verdicts
 from ..errors import LeaseLost
 from ..message import made_id
 
@@ -21,17 +21,22 @@ if TYPE_CHECKING:
     from .client import Client
 
 
+_DELIVERED = ("payload", "id", "key", "headers", "lane", "priority", "due_at")
+
+
 class Delivery:
     """A message under a lease. Settle it with ack, nack, release or bury; extend it while you work."""
 
     __slots__ = (
         "_batch",
+        "_first_index",
         "_given_id",
         "_headers",
         "_index",
         "_lease_id",
         "_lost",
         "_parcel",
+        "_queued",
         "_settled",
         "key",
         "offset",
@@ -50,11 +55,16 @@ class Delivery:
         given_id: str | None,
         key: str | None,
         headers: Mapping[str, str] | None,
+        lane: str | None,
+        priority: int | None,
+        due_at: int | None,
     ) -> None:
         self._batch = batch
         self._parcel = parcel
         self._lease_id = parcel.lease_id
-        self._index = index
+        # Part of a lease that is extended gets another lease and index; the parcel knows it by its first.
+        self._index = self._first_index = index
+        self._queued = (lane, priority, due_at)
         self._settled = False
         self._lost = False
         self.offset = offset
@@ -92,7 +102,23 @@ class Delivery:
     @property
     def attempt(self) -> int:
         """Which delivery of this message this is, from 1 on."""
-        return self._parcel.attempt
+        attempts = self._parcel.attempts
+        return self._parcel.attempt if attempts is None else attempts[self._first_index]
+
+    @property
+    def lane(self) -> str | None:
+        """Its lane in a queue; None in the default lane."""
+        return self._queued[0]
+
+    @property
+    def priority(self) -> int:
+        """Its priority in a queue, as it was published."""
+        return self._queued[1] or 0
+
+    @property
+    def due(self) -> datetime | None:
+        """When it was due in a queue, as it was published; None: at once."""
+        return None if self._queued[2] is None else from_ms(self._queued[2])
 
     @property
     def published_at(self) -> datetime:
@@ -218,16 +244,13 @@ class Batch(Sequence[Delivery]):
     def _unpack(self, parcel: Parcel) -> Iterator[Delivery]:
         for part in parcel.slices:
             columns, none = part.block.columns, [None] * (part.stop - part.start)
-            rows = zip(
-                columns.values("payload", part.start, part.stop) or (),
-                columns.values("id", part.start, part.stop) or none,
-                columns.values("key", part.start, part.stop) or none,
-                columns.values("headers", part.start, part.stop) or none,
-                strict=True,
-            )
-            offset = part.block.base + part.start
-            for shift, row in enumerate(rows):
-                yield Delivery(self, parcel, part.first_index + shift, offset + shift, part.block.published_at, *row)
+            base = part.block.base
+            offsets = columns.values("offset", part.start, part.stop) or range(base + part.start, base + part.stop)
+            moments = columns.values("published_at", part.start, part.stop) or [part.block.published_at] * len(none)
+            others = (columns.values(name, part.start, part.stop) or none for name in _DELIVERED)
+            rows = zip(offsets, moments, *others, strict=True)
+            for shift, (offset, moment, *row) in enumerate(rows):
+                yield Delivery(self, parcel, part.first_index + shift, offset, moment, *row)
 
     # Settling
 

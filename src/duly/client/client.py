@@ -15,8 +15,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from ..clock import Duration, milliseconds, moment_ms, monotonic_s
-from ..engine.claim import Claim
+from ..clock import Duration, from_ms, milliseconds, moment_ms, monotonic_s
+from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.groups import (
     CreateGroup,
@@ -27,10 +27,12 @@ from ..engine.groups import (
     Seek,
     UpdateGroup,
 )
-from ..engine.incoming import check_batch
+from ..engine.incoming import check_batch, check_priority, due_at
+from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, make_publish_id
 from ..engine.read import OffsetAt, Read
-from ..engine.settle import Held, ReleaseConsumer, Settle, Token, Verdicts
+from ..engine.settle import Held, ReleaseConsumer
+from ..engine.settling import Settle, Token, Verdicts
 from ..engine.topics import (
     Archived,
     CreateTopic,
@@ -43,29 +45,34 @@ from ..engine.topics import (
 from ..errors import Closed, InvalidArgument, LimitExceeded
 from ..health import Finding
 from ..limits import LIMITS
-from ..message import DeadLetter, Message, Receipt, StoredMessage
+from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
 from ..tenant import check_name
 from ..topic import GroupDescription, GroupSettings, TopicDescription
 from .arguments import (
     byte_budget,
     count,
+    filter_text,
     flag,
     group_named,
     message_ids,
     named,
     page_size,
     place_after,
+    priority_span,
+    queue_ids,
     reason_text,
     start_at,
     timeout_s,
     topic_settings,
     whole,
 )
+from .arguments import message_id as one_id
 from .batch import Batch, Delivery, Settled
 from .embedded import Port
 from .renewal import Renewal
 
 _PAGE = 1000
+_STATES = ("ready", "waiting", "retrying", "leased", "dead")
 
 
 class Client:
@@ -232,7 +239,8 @@ class Client:
         """Stores a batch whole; returns when it is on stable storage.
 
         Takes bytes, a Message, a list of them, or an Arrow table with the columns payload, id, key,
-        headers, expires_at and partition. Repeating a `publish_id` within a day stores nothing twice.
+        headers, expires_at, for a log partition, for a queue due_at, priority and lane. Repeating a
+        `publish_id` within a day stores nothing twice.
         Raises PublishUnknown, with the publish id to repeat it with, when the outcome cannot be told.
         """
         name = named(topic)
@@ -268,6 +276,80 @@ class Client:
     def offset_at(self, topic: str, when: datetime, *, timeout: Duration | None = None) -> dict[int, int]:
         """By partition: the first offset published at or after a time."""
         return self._do(OffsetAt(self._tenant, named(topic), moment_ms(when, "when")), timeout)
+
+    # A queue's messages by id
+
+    def move(
+        self,
+        topic: str,
+        ids: str | Iterable[str],
+        *,
+        due: datetime | Duration | None = None,
+        priority: int | None = None,
+        timeout: Duration | None = None,
+    ) -> dict[str, str]:
+        """Gives queued messages another due time or priority. Answers each id: "moved", "leased" (a consumer
+        has it, nothing changed), "finished" or "not_found".
+        """
+        if due is None and priority is None:
+            raise InvalidArgument("Move to another due= or priority=.")
+        at = None if due is None else due_at(due)
+        level = None if priority is None else check_priority(priority)
+        return self._do(Move(self._tenant, named(topic), queue_ids(ids), at, level), timeout)
+
+    def cancel(self, topic: str, ids: str | Iterable[str], *, timeout: Duration | None = None) -> dict[str, str]:
+        """Removes queued messages. Answers each id: "cancelled", "leased" (a consumer has it: if it acks,
+        it is done, otherwise it is gone), "finished" or "not_found".
+        """
+        return self._do(Cancel(self._tenant, named(topic), queue_ids(ids)), timeout)
+
+    def get(self, topic: str, message_id: str, *, timeout: Duration | None = None) -> QueuedMessage | None:
+        """One message of a queue with its state and history; None when there is none under that id."""
+        return self._do(Get(self._tenant, named(topic), one_id(message_id)), timeout)
+
+    def browse(
+        self,
+        topic: str,
+        *,
+        state: str | None = None,
+        lane: str | None = None,
+        priority: int | tuple[int, int] | None = None,
+        due_from: datetime | None = None,
+        due_before: datetime | None = None,
+        key: str | None = None,
+        after: tuple[int, int] = (0, -1),
+        limit: int = 100,
+        timeout: Duration | None = None,
+    ) -> list[QueuedMessage]:
+        """A page of a queue's unsettled messages, by partition and offset, without claiming them.
+
+        `state` is ready, waiting, retrying, leased or dead; `priority` one, or (lowest, highest). The next page
+        comes after the `place` of the last message.
+        """
+        if state is not None and state not in _STATES:
+            raise InvalidArgument(f"state is one of {', '.join(_STATES)}; got {state!r}.")
+        command = Browse(
+            self._tenant,
+            named(topic),
+            place_after(after),
+            count(limit, "limit", LIMITS.page_max),
+            state,
+            filter_text(lane, "lane"),
+            priority_span(priority),
+            None if due_from is None else moment_ms(due_from, "due_from"),
+            None if due_before is None else moment_ms(due_before, "due_before"),
+            filter_text(key, "key"),
+        )
+        return self._do(command, timeout)
+
+    def coming(self, topic: str, *, minutes: int = 60, timeout: Duration | None = None) -> list[tuple[datetime, int]]:
+        """How many messages of a queue fall due in each of the next minutes, beginning with what is left of this one.
+
+        What is due already is not ahead any more: describe_group counts it.
+        """
+        command = Coming(self._tenant, named(topic), count(minutes, "minutes", LIMITS.page_max))
+        found: list[tuple[int, int]] = self._do(command, timeout)
+        return [(from_ms(moment), many) for moment, many in found]
 
     # Claim and settle
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..clock import monotonic_s
-from ..engine.claim import Claim, Claimed
+from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.retain import Chores
 from ..errors import Error, StoreError

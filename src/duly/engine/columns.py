@@ -9,6 +9,8 @@ is built, and the block remembers it (block.py).
     id, key     string
     headers     map<string, string>
     expires_at  int64, milliseconds since 1970
+    lane, priority, due_at   of a queue's messages
+    published_at, offset     of messages gathered from several blocks: each brings its own
 """
 
 from __future__ import annotations
@@ -22,7 +24,19 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-NAMES = ("payload", "id", "key", "headers", "expires_at")
+# Their order is part of the block format: add at the end.
+NAMES = (
+    "payload",
+    "id",
+    "key",
+    "headers",
+    "expires_at",
+    "lane",
+    "priority",
+    "due_at",
+    "published_at",
+    "offset",
+)
 
 # Below this a record batch costs more bytes and time than lists do.
 ARROW_FROM = 64
@@ -67,7 +81,7 @@ class Columns:
         import numpy as np
 
         if self.arrow is None:
-            return np.fromiter(map(len, self._lists["payload"]), dtype=np.int64, count=self.count)
+            return np.array([len(payload or b"") for payload in self._lists["payload"]], np.int64)
         return _offsets(self.arrow)[1:] - _offsets(self.arrow)[:-1]
 
     def size(self, index: int) -> int:
@@ -81,7 +95,7 @@ class Columns:
     def bytes(self) -> int:
         """The payload bytes of all messages."""
         if self.arrow is None:
-            return sum(map(len, self._lists["payload"]))
+            return sum([len(payload or b"") for payload in self._lists["payload"]])
         offsets = _offsets(self.arrow)
         return int(offsets[-1] - offsets[0])
 
@@ -97,6 +111,44 @@ class Columns:
 
         coded = pc.dictionary_encode(self.arrow.column(name))
         return pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
+
+    def numbers(self, name: str, missing: int) -> np.ndarray[Any, Any]:
+        """A column of numbers, with a value where a message has none."""
+        import numpy as np
+
+        if name not in (self._lists if self.arrow is None else self.arrow.schema.names):
+            return np.full(self.count, missing, np.int64)
+        if self.arrow is None:
+            return np.array([missing if v is None else v for v in self._lists[name]], np.int64)
+        import pyarrow.compute as pc
+
+        column = self.arrow.column(name)
+        if column.null_count:
+            column = pc.fill_null(column, missing)
+        found: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False).astype(np.int64)
+        return found
+
+    def without(self, name: str) -> list[int]:
+        """The indexes of messages that have nothing in a column."""
+        if self.arrow is None:
+            return [at for at, value in enumerate(self._lists[name]) if value is None]
+        column = self.arrow.column(name)
+        return [] if not column.null_count else [at for at, has in enumerate(column.is_valid().to_pylist()) if not has]
+
+    def having(self, **columns: Any) -> Columns:
+        """The same messages with some columns put in place; each a list or an array of numbers."""
+        if self.arrow is None:
+            plain = {name: c if isinstance(c, list) else c.tolist() for name, c in columns.items()}
+            return Columns(self.count, lists={**self._lists, **plain})
+        import pyarrow as pa
+
+        names = [name for name in NAMES if name in self.arrow.schema.names or name in columns]
+        schema = arrow_schema(names)
+        arrays = [
+            pa.array(columns[entry.name], entry.type) if entry.name in columns else self.arrow.column(entry.name)
+            for entry in schema
+        ]
+        return Columns(self.count, arrow=pa.record_batch(arrays, schema=schema))
 
     def slice(self, start: int, stop: int) -> Columns:
         """The messages from `start` up to `stop`."""
@@ -115,24 +167,27 @@ class Columns:
 
         return Columns(len(indexes), arrow=self.arrow.take(pa.array(indexes, pa.int64())))
 
-    def with_expiry(self, now_ms: int, ttl_ms: int | None) -> Columns:
-        """The same messages with absolute expiries: a negative one is a ttl, a missing one takes `ttl_ms`."""
-        if self.arrow is None:
-            given = self._lists.get("expires_at") or [None] * self.count
-            default = None if ttl_ms is None else now_ms + ttl_ms
-            absolute = [default if at is None else now_ms - at if at < 0 else at for at in given]
-            return Columns(self.count, lists={**self._lists, "expires_at": absolute})
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    def at_times(self, now_ms: int, ttl_ms: int | None) -> Columns:
+        """The same messages with absolute times. A negative due time d stands for -1 - d from now; a negative
+        expiry for a ttl, counted from the due time; a missing expiry takes `ttl_ms`.
+        """
+        import numpy as np
 
-        names = self.arrow.schema.names
-        column = self.arrow.column("expires_at") if "expires_at" in names else pa.nulls(self.count, pa.int64())
-        column = pc.if_else(pc.less(column, 0), pc.subtract(now_ms, column), column)
-        if ttl_ms is not None:
-            column = pc.fill_null(column, now_ms + ttl_ms)
-        present = [name for name in NAMES if name in names or name == "expires_at"]
-        arrays = [column if name == "expires_at" else self.arrow.column(name) for name in present]
-        return Columns(self.count, arrow=pa.record_batch(arrays, schema=arrow_schema(present)))
+        changed: dict[str, Any] = {}
+        due: np.ndarray[Any, Any] = np.full(self.count, now_ms, np.int64)
+        if "due_at" in self.names:
+            due = self.numbers("due_at", -1)
+            due = np.where(due < 0, now_ms - 1 - due, due)
+            changed["due_at"] = due
+        if ttl_ms is not None or "expires_at" in self.names:
+            missing = -ttl_ms if ttl_ms is not None else _NEVER
+            expires = self.numbers("expires_at", missing)
+            expires = np.where(expires < 0, due - expires, expires)
+            changed["expires_at"] = [None if at == _NEVER else at for at in expires.tolist()]
+        return self.having(**changed)
+
+
+_NEVER = 2**62
 
 
 def join(parts: Sequence[Columns]) -> Columns:
@@ -147,6 +202,42 @@ def join(parts: Sequence[Columns]) -> Columns:
             found = [column.get(name) or [None] * part.count for column, part in zip(columns, parts, strict=True)]
             joined[name] = list(chain.from_iterable(found))
     return Columns(sum([part.count for part in parts]), lists=joined)
+
+
+def gather(parts: Sequence[Columns], order: np.ndarray[Any, Any] | None = None) -> Columns:
+    """Several batches as one, their messages in a new order."""
+    count = sum([part.count for part in parts])
+    if len(parts) == 1 and order is None:
+        return parts[0]
+    if count < ARROW_FROM:
+        joined = join([_listed(part) for part in parts])
+    else:
+        joined = parts[0] if len(parts) == 1 else _join_arrow([to_arrow(part) for part in parts])
+    return joined if order is None else joined.take(order)
+
+
+def _listed(columns: Columns) -> Columns:
+    if columns.arrow is None:
+        return columns
+    return Columns(columns.count, lists={name: columns.values(name) or [] for name in columns.names})
+
+
+def _join_arrow(batches: Sequence[pa.RecordBatch]) -> Columns:
+    import pyarrow as pa
+
+    used = {name for batch in batches for name in batch.schema.names}
+    schema = arrow_schema([name for name in NAMES if name in used])
+    alike = [batch if batch.schema == schema else _with_nulls(batch, schema) for batch in batches]
+    joined = pa.concat_batches(alike)
+    return Columns(joined.num_rows, arrow=joined)
+
+
+def _with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    names = batch.schema.names
+    arrays = [batch.column(f.name) if f.name in names else pa.nulls(batch.num_rows, f.type) for f in schema]
+    return pa.record_batch(arrays, schema=schema)
 
 
 def _offsets(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
@@ -173,6 +264,11 @@ def _schema(names: tuple[str, ...]) -> pa.Schema:
         "key": pa.string(),
         "headers": pa.map_(pa.string(), pa.string()),
         "expires_at": pa.int64(),
+        "lane": pa.string(),
+        "priority": pa.uint16(),
+        "due_at": pa.int64(),
+        "published_at": pa.int64(),
+        "offset": pa.int64(),
     }
     return pa.schema([pa.field(name, types[name]) for name in names])
 

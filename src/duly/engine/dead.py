@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import msgspec
 
 from ..message import DeadLetter, StoredMessage, made_id
-from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
-from .find import cursor_of, find_group, find_log
+from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction
+from .entries import lane_hash
+from .find import cursor_of, find_group, find_topic
 from .lease import live_offsets, read_history
+from .lookup import messages_at
 from .read import look_up, stored_messages
 
 _BATCH = 1000
@@ -46,7 +48,7 @@ class PurgeDead(msgspec.Struct, frozen=True):
 
 def list_dead(tx: Transaction, command: ListDead) -> list[DeadLetter]:
     """Dead letters with payload and history, by partition and offset."""
-    topic = find_log(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     page: list[DeadLetter] = []
     for row in _walk(tx, topic, group, *command.after):
@@ -61,11 +63,11 @@ def redrive(tx: Transaction, command: Redrive) -> int:
 
     With a rate they fall due one after another, so nothing has to run to keep the pace.
     """
-    topic = find_log(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     sent = 0
     for partition in topic.partitions:
-        coming = _Coming(tx, topic, group, partition)
+        coming = _Coming(tx, topic, group, partition) if topic.settings.kind == "log" else ()
         for row in list(_walk(tx, topic, group, topic.partitions.index(partition), -1, one=True)):
             if command.limit is not None and sent == command.limit:
                 break
@@ -73,7 +75,9 @@ def redrive(tx: Transaction, command: Redrive) -> int:
                 continue
             wait_ms = 0 if command.rate_per_s is None else int(sent * 1000 / command.rate_per_s)
             tx.dead_delete(row)
-            if row.offset not in coming:
+            if topic.settings.kind == "queue":
+                _send_back_loose(tx, row, tx.now_ms + wait_ms)
+            elif row.offset not in coming:
                 _send_back(tx, row, tx.now_ms + wait_ms)
             sent += 1
     tx.aftermath.rings.update(topic.partitions)
@@ -82,7 +86,7 @@ def redrive(tx: Transaction, command: Redrive) -> int:
 
 def purge_dead(tx: Transaction, command: PurgeDead) -> int:
     """Drops a group's dead letters. Returns how many."""
-    topic = find_log(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     return sum(tx.dead_purge(topic.tenant_id, partition, group.id) for partition in topic.partitions)
 
@@ -139,4 +143,21 @@ def _send_back(tx: Transaction, row: DeadRow, due_at: int) -> None:
             attempts=0,
             history=row.history,
         )
+    )
+
+
+def _send_back_loose(tx: Transaction, row: DeadRow, due_at: int) -> None:
+    columns = messages_at(tx, row.tenant_id, row.partition, [row.offset])
+    (lane,) = columns.values("lane") or [None]
+    tx.loose_put(
+        row.tenant_id,
+        LooseRow(
+            row.partition,
+            row.offset,
+            due_at,
+            True,
+            int(columns.numbers("priority", 0)[0]),
+            0 if lane is None else lane_hash(lane),
+            history=row.history,
+        ),
     )

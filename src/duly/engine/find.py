@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..errors import GroupNotFound, InvalidArgument, TopicNotFound
 from ..store.contract import GroupRow, Head, TopicRow, Transaction
 
+# The one group of a queue.
+QUEUE_GROUP = "queue"
+
 
 def find_topic(tx: Transaction, tenant: str, name: str) -> TopicRow:
     """The topic, or TopicNotFound."""
@@ -24,16 +27,31 @@ def find_log(tx: Transaction, tenant: str, name: str) -> TopicRow:
     """The topic, which has to be a log."""
     topic = find_topic(tx, tenant, name)
     if topic.settings.kind != "log":
-        raise InvalidArgument(f"{name!r} is a queue. Queues can be defined now and carry messages from 0.2 on.")
+        raise InvalidArgument(f"{name!r} is a queue: it has no offsets to read or seek, and no groups. Claim from it.")
+    return topic
+
+
+def find_queue(tx: Transaction, tenant: str, name: str) -> TopicRow:
+    """The topic, which has to be a queue."""
+    topic = find_topic(tx, tenant, name)
+    if topic.settings.kind != "queue":
+        raise InvalidArgument(f"{name!r} is a log: its messages cannot be moved, cancelled or browsed. Read it.")
     return topic
 
 
 def find_group(tx: Transaction, topic: TopicRow, name: str) -> GroupRow:
-    """The topic's group, or GroupNotFound."""
+    """The topic's group, or GroupNotFound. A queue has one, which needs no name."""
+    queue = topic.settings.kind == "queue"
+    if not name:
+        if not queue:
+            raise InvalidArgument("A log is consumed through a group: pass group=.")
+        name = QUEUE_GROUP
     key = ("group", topic.id, name)
     group: GroupRow | None = tx.recall(key)
     if group is None:
         group = tx.group_find(topic.id, name)
+        if group is None and queue:
+            raise GroupNotFound(f"{topic.name!r} is a queue, whose consumers are one group: leave group= out.")
         if group is None:
             raise GroupNotFound(f"Topic {topic.name!r} has no group {name!r}. Call create_group first.")
         tx.remember(key, group)

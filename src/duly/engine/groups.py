@@ -10,11 +10,12 @@ import msgspec
 
 from ..errors import GroupExists, InvalidArgument, LimitExceeded
 from ..limits import LIMITS
-from ..store.contract import LEASED, TopicRow, Transaction
+from ..store.contract import LEASED, GroupRow, TopicRow, Transaction
 from ..tenant import check_name
 from ..topic import ConsumerDescription, GroupDescription, GroupSettings
 from .agenda import note_moved
 from .find import cursor_of, find_group, find_log, find_topic, head_of, set_cursor
+from .inquiry import count_standing
 from .read import check_offset, offset_at, partition_id
 
 
@@ -122,7 +123,7 @@ def create_group(tx: Transaction, command: CreateGroup) -> None:
 
 def update_group(tx: Transaction, command: UpdateGroup) -> None:
     """Changes a group's settings, or pauses and resumes it."""
-    topic = find_log(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     settings = group.settings.changed(command.changes)
     tx.group_update(group, settings, group.paused if command.paused is None else command.paused)
@@ -179,8 +180,10 @@ def list_groups(tx: Transaction, command: ListGroups) -> list[str]:
 
 def describe_group(tx: Transaction, command: DescribeGroup) -> GroupDescription:
     """Where a group stands and who works for it."""
-    topic = find_log(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
+    if topic.settings.kind == "queue":
+        return _describe_queue(tx, topic, group)
     heads = {number: head_of(tx, topic.tenant_id, pid) for number, pid in enumerate(topic.partitions)}
     cursors = {
         number: max(heads[number].first_offset, cursor_of(tx, topic.tenant_id, pid, group.id))
@@ -206,6 +209,40 @@ def describe_group(tx: Transaction, command: DescribeGroup) -> GroupDescription:
         first_offsets={number: head.first_offset for number, head in heads.items()},
         next_offsets={number: head.next_offset for number, head in heads.items()},
         lag=sum(heads[number].next_offset - cursor for number, cursor in cursors.items()),
+        leased=leased,
+        retrying=retrying,
+        dead=dead,
+        consumers=tuple(
+            ConsumerDescription(name, max(0, tx.now_ms - seen_at), *held.get(name, (0, 0)))
+            for name, seen_at in tx.consumers(topic.tenant_id, group.id)
+        ),
+    )
+
+
+def _describe_queue(tx: Transaction, topic: TopicRow, group: GroupRow) -> GroupDescription:
+    """A queue's consumers: what was never claimed is their lag."""
+    lag = leased = retrying = dead = 0
+    held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for partition in topic.partitions:
+        dead += tx.dead_count(topic.tenant_id, partition, group.id)
+        standing, failed = count_standing(tx, topic, partition)
+        lag, retrying = lag + standing, retrying + failed
+        for row in tx.leases(topic.tenant_id, partition, group.id):
+            if row.due_at > tx.now_ms:
+                leased += row.live
+                held[row.consumer][0] += 1
+                held[row.consumer][1] += row.live
+            else:
+                retrying += row.live
+    return GroupDescription(
+        topic=topic.name,
+        name=group.name,
+        settings=group.settings,
+        paused=group.paused,
+        cursors={},
+        first_offsets={},
+        next_offsets={},
+        lag=lag,
         leased=leased,
         retrying=retrying,
         dead=dead,

@@ -7,17 +7,24 @@ is at fault. Messages are looked at one by one, tables column by column and neve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..clock import milliseconds, moment_ms
+from ..clock import Duration, milliseconds, moment_ms
 from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..message import MADE_ID_MARK, Message
-from .columns import ARROW_FROM, NAMES, Columns, arrow_schema, to_arrow
+from ..tenant import check_name
+from .columns import ARROW_FROM, Columns, arrow_schema, to_arrow
+from .columns import NAMES as ALL_NAMES
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+
+# What a publisher may give; the others are Duly's.
+NAMES = ALL_NAMES[:8]
 
 
 class Checked:
@@ -35,7 +42,7 @@ class Checked:
         self.columns = columns
         self.bytes = size
         self.partitions = partitions
-        # With ttl the expiry column holds durations until the store's clock has been asked.
+        # The expiry or due column holds durations until the store's clock has been asked.
         self.relative = relative
 
 
@@ -83,11 +90,6 @@ def _check_listed(listed: list[Any]) -> Checked:
         except InvalidArgument as error:
             raise InvalidArgument(f"Message {index}: {error}", index=index) from None
     used = {name: column for name, column in lists.items() if name == "payload" or any(v is not None for v in column)}
-    if any(relative):
-        # Negative marks a ttl: no moment before 1970 can be given as an expiry.
-        used["expires_at"] = [
-            -value if is_ttl else value for value, is_ttl in zip(used["expires_at"], relative, strict=True)
-        ]
     named = _named(partitions)
     size = sum(map(len, used["payload"]))
     return Checked(_choose_form(Columns(count, lists=used), size), size, named, relative=any(relative))
@@ -147,7 +149,8 @@ def _check_message(
         ttl_ms = milliseconds(message.ttl, "ttl")
         if not 1 <= ttl_ms <= LIMITS.ttl_ms_max:
             raise LimitExceeded(f"ttl must be 0.001 to {LIMITS.ttl_ms_max // 1000} seconds.")
-        lists["expires_at"][index], relative[index] = ttl_ms, True
+        # Negative marks a ttl: no moment before 1970 can be given as an expiry.
+        lists["expires_at"][index], relative[index] = -ttl_ms, True
     if message.expires_at is not None:
         lists["expires_at"][index] = max(0, moment_ms(message.expires_at, "expires_at"))
     if message.partition is not None:
@@ -156,9 +159,32 @@ def _check_message(
         if not 0 <= message.partition < LIMITS.partitions_max:
             raise InvalidArgument(f"there is no partition {message.partition}.")
         partitions[index] = message.partition
-    for name in ("due", "priority", "lane"):
-        if getattr(message, name) is not None:
-            raise InvalidArgument(f"{name} belongs to queues; this topic is a log.")
+    if message.due is not None:
+        lists["due_at"][index] = due_at(message.due)
+        relative[index] |= lists["due_at"][index] < 0
+    if message.priority is not None:
+        lists["priority"][index] = check_priority(message.priority)
+    if message.lane is not None:
+        lists["lane"][index] = check_name(message.lane, "lane", LIMITS.name_chars_max)
+
+
+def due_at(due: datetime | Duration) -> int:
+    """A moment in milliseconds; negative for a wait of -1 - value from now on."""
+    if isinstance(due, datetime):
+        return max(0, moment_ms(due, "due"))
+    wait_ms = milliseconds(due, "due")
+    if not 0 <= wait_ms <= LIMITS.due_ms_ahead_max:
+        raise LimitExceeded(f"due must be 0 to {LIMITS.due_ms_ahead_max // 1000} seconds ahead, or a moment.")
+    return -1 - wait_ms
+
+
+def check_priority(priority: object) -> int:
+    """A priority within its bounds."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidArgument(f"priority must be a whole number; got {priority!r}.")
+    if not 0 <= priority <= LIMITS.priority_max:
+        raise LimitExceeded(f"priority must be 0 to {LIMITS.priority_max}; got {priority}.")
+    return priority
 
 
 def _payload(payload: object) -> bytes:
@@ -272,12 +298,15 @@ def _cast(array: Any, entry: Any) -> Any:
         "key": _is_text,
         "headers": lambda t: pa.types.is_map(t) and _is_text(t.key_type) and _is_text(t.item_type),
         "expires_at": lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
+        "due_at": lambda t: pa.types.is_timestamp(t) or pa.types.is_integer(t),
+        "lane": _is_text,
+        "priority": pa.types.is_integer,
     }
     if not alike[entry.name](kind):
         raise InvalidArgument(f"Column {entry.name!r} must be {entry.type}, not {array.type}.")
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
-            raise InvalidArgument("Column 'expires_at' has no time zone, so its values name no moments.")
+            raise InvalidArgument(f"Column {entry.name!r} has no time zone, so its values name no moments.")
         return array.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     return array if array.type == entry.type else array.cast(entry.type)
 
@@ -285,7 +314,8 @@ def _cast(array: Any, entry: Any) -> Any:
 def _check_arrow_limits(batch: pa.RecordBatch) -> None:
     import pyarrow.compute as pc
 
-    for name, bytes_max in (("id", LIMITS.id_bytes_max), ("key", LIMITS.key_bytes_max)):
+    texts = (("id", LIMITS.id_bytes_max), ("key", LIMITS.key_bytes_max), ("lane", LIMITS.name_chars_max))
+    for name, bytes_max in texts:
         if name in batch.schema.names:
             span = pc.min_max(pc.binary_length(batch.column(name)))
             low, high = span["min"].as_py(), span["max"].as_py()
@@ -293,8 +323,13 @@ def _check_arrow_limits(batch: pa.RecordBatch) -> None:
                 raise LimitExceeded(f"Column {name!r}: values have 1 to {bytes_max} bytes of UTF-8.")
     if "id" in batch.schema.names and pc.any(pc.starts_with(batch.column("id"), MADE_ID_MARK)).as_py():
         raise InvalidArgument(f"Column 'id': an id must not begin with {MADE_ID_MARK!r}: those are made by Duly.")
-    if "expires_at" in batch.schema.names and pc.min(batch.column("expires_at")).as_py() < 0:
-        raise InvalidArgument("Column 'expires_at': moments before 1970 are not moments to come.")
+    if "lane" in batch.schema.names:
+        for lane in pc.unique(batch.column("lane")).to_pylist():
+            if lane is not None:
+                check_name(lane, "lane", LIMITS.name_chars_max)
+    for name in ("expires_at", "due_at"):
+        if name in batch.schema.names and pc.min(batch.column(name)).as_py() < 0:
+            raise InvalidArgument(f"Column {name!r}: moments before 1970 are not moments to come.")
     if "headers" in batch.schema.names:
         _check_arrow_headers(batch.column("headers"))
 

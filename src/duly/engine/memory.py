@@ -9,6 +9,7 @@ transaction touches it. `BlockCache` holds immutable blocks, which cannot go sta
 
 from __future__ import annotations
 
+import bisect
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -77,29 +78,53 @@ class Memory:
 
 
 class BlockCache:
-    """The blocks used last, bounded in bytes."""
+    """The immutable things used last (blocks of the log, blocks and entries of runs), bounded in bytes.
 
-    def __init__(self, bytes_max: int = 16 * 1024 * 1024) -> None:
-        self._blocks: OrderedDict[tuple[int, int], tuple[Block, int]] = OrderedDict()
+    Keys begin with what it is; a log block's is ("block", partition, base).
+    """
+
+    def __init__(self, bytes_max: int = 48 * 1024 * 1024) -> None:
+        self._held: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
+        # The log blocks held of every partition, by base: to find the one that holds an offset.
+        self._bases: dict[int, list[int]] = {}
         self._bytes = 0
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
 
-    def get(self, partition: int, base: int) -> Block | None:
-        """The block that begins exactly there."""
+    def get(self, key: tuple[Any, ...]) -> Any:
+        """What is held under exactly that key."""
         with self._lock:
-            held = self._blocks.get((partition, base))
+            held = self._held.get(key)
             return None if held is None else held[0]
 
-    def put(self, block: Block, size: int) -> None:
-        """Keeps a block, dropping the oldest to make room."""
+    def block_with(self, partition: int, offset: int) -> Block | None:
+        """The log block that holds an offset."""
+        with self._lock:
+            bases = self._bases.get(partition, ())
+            at = bisect.bisect_right(bases, offset) - 1
+            if at < 0:
+                return None
+            block: Block = self._held["block", partition, bases[at]][0]
+            return block if offset < block.end else None
+
+    def put(self, key: tuple[Any, ...], value: Any, size: int) -> None:
+        """Keeps something, dropping the oldest to make room."""
         if size > self._bytes_max // 4:
             return
-        key = (block.place.partition, block.place.base)
         with self._lock:
-            before = self._blocks.pop(key, None)
-            self._blocks[key] = (block, size)
+            before = self._held.pop(key, None)
+            self._held[key] = (value, size)
             self._bytes += size - (before[1] if before else 0)
+            if key[0] == "block" and before is None:
+                bisect.insort(self._bases.setdefault(key[1], []), key[2])
             while self._bytes > self._bytes_max:
-                _, (_, dropped) = self._blocks.popitem(last=False)
-                self._bytes -= dropped
+                dropped, (_, freed) = self._held.popitem(last=False)
+                self._bytes -= freed
+                if dropped[0] == "block":
+                    self._drop_base(dropped[1], dropped[2])
+
+    def _drop_base(self, partition: int, base: int) -> None:
+        bases = self._bases[partition]
+        del bases[bisect.bisect_left(bases, base)]
+        if not bases:
+            del self._bases[partition]

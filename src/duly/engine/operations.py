@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..store.contract import Transaction, Verb
-from .claim import Claim, claim
+from .claim import claim
+from .claimed import Claim
 from .dead import ListDead, PurgeDead, Redrive, list_dead, purge_dead, redrive
 from .groups import (
     CreateGroup,
@@ -28,10 +29,12 @@ from .groups import (
     seek,
     update_group,
 )
+from .inquiry import Browse, Cancel, Coming, Get, Move, browse, cancel, coming, get, move
 from .publish import Publish, publish
 from .read import OffsetAt, Read, offsets_at, read
 from .retain import Chores, run_chores
-from .settle import Held, ReleaseConsumer, Settle, held, release_consumer, settle
+from .settle import Held, ReleaseConsumer, held, release_consumer, settle
+from .settling import Settle
 from .topics import (
     Archived,
     CreateTopic,
@@ -65,6 +68,8 @@ WRITES: dict[type, Verb[Any, Any]] = {
     Settle: settle,
     Held: _each(held),
     ReleaseConsumer: _each(release_consumer),
+    Move: _each(move),
+    Cancel: _each(cancel),
     Redrive: _each(redrive),
     PurgeDead: _each(purge_dead),
     CreateTopic: _each(create_topic),
@@ -83,6 +88,9 @@ WRITES: dict[type, Verb[Any, Any]] = {
 READS: dict[type, Callable[[Transaction, Any], Any]] = {
     Read: read,
     OffsetAt: offsets_at,
+    Get: get,
+    Browse: browse,
+    Coming: coming,
     ListDead: list_dead,
     ListTopics: list_topics,
     DescribeTopic: describe_topic,

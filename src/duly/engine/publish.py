@@ -26,11 +26,14 @@ from ..errors import Error, InvalidArgument, LimitExceeded
 from ..limits import LIMITS, MINUTE_MS
 from ..message import Receipt, Span
 from ..store.contract import BlockMeta, Head, TopicRow, Transaction
-from .agenda import FORGET, note_published, schedule_store
+from .agenda import FORGET, TRUNCATE, note_published, schedule, schedule_store
 from .block import Block, Piece, Place, encode, form_blocks
 from .columns import Columns
-from .find import find_log, head_of
+from .find import find_topic, head_of
+from .fold import absorb_some
 from .incoming import Checked
+from .inquiry import ids_in_use
+from .limited import keeps_slot
 from .read import offset_at
 
 if TYPE_CHECKING:
@@ -91,7 +94,7 @@ def check_publish_id(publish_id: object) -> str:
 def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exception]:
     """Stores every batch of every command. A batch that cannot be stored leaves the others be."""
     answers: list[Receipt | Exception] = []
-    tails: dict[int, _Tail] = {}
+    tails = _Tails()
     # Not in any block yet: a made id that is repeated by several callers at once.
     placed: dict[tuple[str, str, str], Receipt] = {}
     for command in commands:
@@ -109,6 +112,14 @@ def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exce
     for tail in tails.values():
         tail.write(tx)
     return answers
+
+
+class _Tails(dict[int, "_Tail"]):
+    """The partitions that this transaction adds to, and the ids given in queues: they are in no block yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: dict[int, dict[str, tuple[int, int]]] = {}
 
 
 class _Tail:
@@ -143,11 +154,20 @@ class _Tail:
         tx.remember(("head", self.partition), replace(self.head, next_offset=base, published_at=published_at))
         tx.aftermath.rings.add(self.partition)
         note_published(tx, self.topic, self.partition)
+        if self.topic.settings.kind == "queue":
+            self._note_expiries(tx)
+            absorb_some(tx, self.topic, self.partition)
+
+    def _note_expiries(self, tx: Transaction) -> None:
+        """A queue is looked at when the last of what came in has expired: nobody may ever claim it."""
+        ends = [int(p.columns.numbers("expires_at", 0).max()) for p in self.pieces if "expires_at" in p.columns.names]
+        if ends:
+            schedule(tx, self.topic.tenant_id, self.partition, TRUNCATE, max(ends))
 
 
-def _place(tx: Transaction, command: Publish, tails: dict[int, _Tail]) -> Receipt:
+def _place(tx: Transaction, command: Publish, tails: _Tails) -> Receipt:
     """Gives a batch its offsets; nothing is written that would have to be undone when it is refused."""
-    topic = find_log(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic)
     made = command.publish_id.startswith(MADE_PUBLISH_ID_MARK)
     if not made or command.repeated:
         known = tx.receipt(topic, command.publish_id)
@@ -156,23 +176,95 @@ def _place(tx: Transaction, command: Publish, tails: dict[int, _Tail]) -> Receip
     if command.repeated and (found := _search(tx, topic, command)) is not None:
         return found
     batch = command.batch
-    columns = batch.columns
     if batch.bytes > topic.settings.payload_bytes_max:
-        _check_sizes(topic, columns)
-    routes = _route(tx, topic, batch)
-    if batch.relative or topic.settings.ttl_ms is not None:
-        columns = columns.with_expiry(tx.now_ms, topic.settings.ttl_ms)
-    spans = []
-    for number, part, size in _split(columns, batch.bytes, routes):
-        partition = topic.partitions[number]
-        tail = tails.get(partition)
-        if tail is None:
-            tail = tails[partition] = _Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
-        spans.append(Span(number, partition, tail.add(command.publish_id, part, size), part.count))
+        _check_sizes(topic, batch.columns)
+    _check_kind(topic, batch)
+    times = batch.relative or topic.settings.ttl_ms is not None
+    columns = batch.columns.at_times(tx.now_ms, topic.settings.ttl_ms) if times else batch.columns
+    _check_due(tx, columns)
+    duplicates: dict[int, tuple[int, int] | int] = {}
+    if topic.settings.kind == "queue" and "id" in columns.names:
+        duplicates = _duplicates(tx, topic, columns, tails.ids.setdefault(topic.id, {}))
+        if duplicates:
+            columns = columns.take([at for at in range(columns.count) if at not in duplicates])
+            batch = Checked(columns, columns.bytes)
+    spans: list[Span] = []
+    routes: Routes = 0
+    if columns.count:
+        routes = _route(tx, topic, batch)
+        for number, part, size in _split(columns, batch.bytes, routes):
+            partition = topic.partitions[number]
+            tail = tails.get(partition)
+            if tail is None:
+                tail = tails[partition] = _Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
+            spans.append(Span(number, partition, tail.add(command.publish_id, part, size), part.count))
     receipt = _receipt(command, spans, routes)
+    if duplicates:
+        receipt = _with_duplicates(receipt, duplicates)
+    if topic.settings.kind == "queue" and receipt.given_ids is not None:
+        placed = zip(receipt.given_ids, receipt.positions, strict=True)
+        tails.ids.setdefault(topic.id, {}).update({text: place for text, place in placed if text})
     if not made:
         _remember(tx, topic, receipt)
     return receipt
+
+
+def _duplicates(
+    tx: Transaction, topic: TopicRow, columns: Columns, pending: dict[str, tuple[int, int]]
+) -> dict[int, tuple[int, int] | int]:
+    """Which messages have an id that is in use, or was until a moment ago; and where, or by which of this batch."""
+    ids = columns.values("id") or []
+    found: dict[int, tuple[int, int] | int] = {}
+    used = ids_in_use(tx, topic, [text for text in ids if text is not None and text not in pending])
+    first: dict[str, int] = {}
+    for at, text in enumerate(ids):
+        if text is None:
+            continue
+        place = pending.get(text) or used.get(text)
+        if place is not None:
+            found[at] = place
+        elif text in first:
+            found[at] = first[text]
+        else:
+            first[text] = at
+    return found
+
+
+def _with_duplicates(receipt: Receipt, duplicates: dict[int, tuple[int, int] | int]) -> Receipt:
+    stored = iter(replace(receipt, count=receipt.count - len(duplicates)).positions)
+    places = {at: next(stored) for at in range(receipt.count) if at not in duplicates}
+    found = {at: places[place] if isinstance(place, int) else place for at, place in duplicates.items()}
+    return replace(receipt, duplicates=found)
+
+
+def _check_kind(topic: TopicRow, batch: Checked) -> None:
+    """Refuses what only the other kind of topic knows."""
+    if topic.settings.kind == "queue":
+        if batch.partitions is not None:
+            index = int((batch.partitions >= 0).nonzero()[0][0])
+            raise InvalidArgument(f"Message {index}: partition belongs to logs. A queue spreads by lane.", index=index)
+        if keeps_slot(topic) and (given := batch.columns.values("priority")) and any(given):
+            index = next(at for at, value in enumerate(given) if value)
+            raise InvalidArgument(
+                f"Message {index}: the lanes of {topic.name!r} run in order, one at a time: no priorities.", index=index
+            )
+        return
+    for name in ("due_at", "priority", "lane"):
+        given = batch.columns.values(name)
+        if given is not None:
+            index = next(at for at, value in enumerate(given) if value is not None)
+            what = name.removesuffix("_at")
+            raise InvalidArgument(f"Message {index}: {what} belongs to queues; this topic is a log.", index=index)
+
+
+def _check_due(tx: Transaction, columns: Columns) -> None:
+    if "due_at" not in columns.names:
+        return
+    due = columns.numbers("due_at", 0)
+    index = int(due.argmax())
+    if due[index] > tx.now_ms + LIMITS.due_ms_ahead_max:
+        days = LIMITS.due_ms_ahead_max // 86_400_000
+        raise LimitExceeded(f"Message {index}: due is more than {days} days ahead.", index=index)
 
 
 def _remember(tx: Transaction, topic: TopicRow, receipt: Receipt) -> None:
@@ -249,14 +341,16 @@ def _routes(topic: TopicRow, batch: Checked, anywhere: int) -> Routes:
         )
     if many == 1:
         return anywhere
-    keyed = "key" in batch.columns.names
+    # What must stay together: of a log a key, of a queue a lane.
+    by = "key" if topic.settings.kind == "log" else "lane"
+    keyed = by in batch.columns.names
     if not keyed and batch.partitions is None:
         return anywhere
     import numpy as np
 
     routes = np.full(batch.columns.count, anywhere, dtype=np.int64)
     if keyed:
-        codes, keys = batch.columns.coded("key")
+        codes, keys = batch.columns.coded(by)
         by_key = np.array([slot_of(key) * many // LIMITS.partitions_max for key in keys] or [0])
         routes = np.where(codes >= 0, by_key[codes], routes)
     if batch.partitions is not None:

@@ -11,6 +11,7 @@ from ..message import StoredMessage, made_id
 from ..store.contract import Head, TopicRow, Transaction
 from .block import Block
 from .find import find_log, head_of
+from .lookup import block_of
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ def look_up(tx: Transaction, tenant_id: int, partition: int, offsets: Sequence[i
                 found.readable.append((offset, kept, 0))
                 continue
             if block is None or not block.base <= offset < block.end:
-                block = next(iter(tx.blocks(tenant_id, partition, offset, offset + 1)))
+                block = block_of(tx, tenant_id, partition, offset)
         except CorruptBlock as error:
             found.corrupt.append(offset)
             found.error = error

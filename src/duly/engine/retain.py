@@ -24,6 +24,7 @@ from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule, sched
 from .block import Place, encode
 from .find import cursor_of, head_of, set_head
 from .lease import live_offsets
+from .queue_retain import drop_expired, droppable, needed_kept
 from .read import look_up, offset_at
 
 # What is deleted in one transaction: about 10 ms of other people's time.
@@ -58,9 +59,13 @@ def _truncate(tx: Transaction, row: AgendaRow) -> None:
     if topic is None:
         return
     head = head_of(tx, row.tenant_id, row.partition)
-    limit = _may_drop_below(tx, topic, row.partition)
+    if topic.settings.kind == "queue":
+        limit = _empty_queue(tx, topic, row.partition)
+    else:
+        limit = _may_drop_below(tx, topic, row.partition)
     if limit > head.first_offset:
-        rehome(tx, topic, row.partition, limit)
+        if topic.settings.kind == "log":
+            rehome(tx, topic, row.partition, limit)
         head = replace(head, first_offset=limit)
         set_head(tx, row.tenant_id, row.partition, head)
     deleted = tx.blocks_delete(row.tenant_id, row.partition, head.first_offset, _a_slice(tx, row))
@@ -72,6 +77,26 @@ def _truncate(tx: Transaction, row: AgendaRow) -> None:
         schedule_store(tx, GIVE_BACK, tx.now_ms)
     _sweep_kept(tx, topic, row.partition)
     _schedule_next(tx, topic, row.partition)
+
+
+def _empty_queue(tx: Transaction, topic: TopicRow, partition: int) -> int:
+    """Drops blocks in the middle of a queue's log; returns below which offset all may go."""
+    drop_expired(tx, topic, partition)
+    head, kept = head_of(tx, topic.tenant_id, partition), topic.settings.kept
+    bound = head.next_offset
+    if not kept.settled:
+        bound = max(_too_old_below(tx, topic, partition), _too_big_below(tx, topic, partition))
+    if topic.settings.archive:
+        bound = min(bound, head.archived_to)
+    limit, inner = droppable(tx, topic, partition, bound)
+    if inner:
+        # The newest block says where the log ends, and it may go: then its row has to.
+        set_head(tx, topic.tenant_id, partition, head_of(tx, topic.tenant_id, partition))
+    for base in inner:
+        tx.block_delete(topic.tenant_id, partition, base)
+    if inner:
+        schedule_store(tx, GIVE_BACK, tx.now_ms)
+    return _block_boundary(tx, topic, partition, limit)
 
 
 def _a_slice(tx: Transaction, row: AgendaRow) -> int:
@@ -89,7 +114,8 @@ def _schedule_next(tx: Transaction, topic: TopicRow, partition: int) -> None:
     """When the oldest block that is left will be too old; a minute from now when something holds it."""
     kept = topic.settings.kept
     head = head_of(tx, topic.tenant_id, partition)
-    if head.first_offset == head.next_offset:
+    if head.first_offset == head.next_offset or topic.settings.kind == "queue":
+        # A queue is looked at when something of it is settled.
         return
     again = tx.now_ms + _PINNED_AGAIN_MS
     wanted = max(_too_old_below(tx, topic, partition), _too_big_below(tx, topic, partition))
@@ -227,7 +253,10 @@ def _sweep_kept(tx: Transaction, topic: TopicRow, partition: int) -> None:
     kept = tx.kept_offsets(topic.tenant_id, partition)
     if not kept:
         return
-    wanted = set(_references(tx, topic, partition, head_of(tx, topic.tenant_id, partition).first_offset))
+    if topic.settings.kind == "queue":
+        wanted = needed_kept(tx, topic, partition)
+    else:
+        wanted = set(_references(tx, topic, partition, head_of(tx, topic.tenant_id, partition).first_offset))
     for offset in kept:
         if offset not in wanted:
             tx.kept_delete(topic.tenant_id, partition, offset)
@@ -249,8 +278,9 @@ def _give_back(tx: Transaction, _: AgendaRow) -> None:
 
 
 def _forget(tx: Transaction, _: AgendaRow) -> None:
-    """Forgets publish ids whose day is over."""
-    oldest = tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE)
+    """Forgets publish ids whose day is over, and message ids whose dedupe window is."""
+    moments = [tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE), tx.done_expire(tx.now_ms, _RECEIPTS_A_SLICE)]
+    oldest = min((moment for moment in moments if moment is not None), default=None)
     if oldest is not None:
         schedule_store(tx, FORGET, max(oldest, tx.now_ms + SOON_MS))
 

@@ -9,11 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import InvalidArgument, StaleVersion, TopicExists, TopicNotEmpty
-from ..store.contract import Head, TopicRow, Transaction
+from ..store.contract import Head, QueueRow, TopicRow, Transaction
 from ..tenant import check_name
-from ..topic import PartitionDescription, TopicDescription, TopicSettings
+from ..topic import GroupSettings, PartitionDescription, TopicDescription, TopicSettings
 from .agenda import ERASE, TRUNCATE, note_created, schedule
-from .find import find_topic, head_of, set_cursor, set_head
+from .find import QUEUE_GROUP, find_group, find_topic, head_of, set_cursor, set_head
+from .inquiry import count_standing
 from .read import check_offset, partition_id
 from .retain import rehome
 
@@ -85,6 +86,8 @@ def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
     existing = tx.topic_find(command.tenant, command.topic)
     if existing is None:
         existing = tx.topic_insert(command.tenant, command.topic, command.settings)
+        if command.settings.kind == "queue":
+            tx.group_insert(existing, QUEUE_GROUP, GroupSettings())
         note_created(tx, existing)
     elif not command.exist_ok:
         raise TopicExists(f"Topic {command.topic!r} exists. Use update_topic, or pass exist_ok=True.")
@@ -121,7 +124,7 @@ def delete_topic(tx: Transaction, command: DeleteTopic) -> None:
     """Removes a topic with its groups. Its blocks are erased by a chore soon after."""
     topic = find_topic(tx, command.tenant, command.topic)
     if not command.force:
-        left = sum(head.next_offset - head.first_offset for head in _heads(tx, topic))
+        left = sum(_messages(tx, topic, partition) for partition in topic.partitions)
         if left:
             raise TopicNotEmpty(f"Topic {topic.name!r} has {left} messages. Purge it first, or delete with force=True.")
     for group in tx.group_list(topic.id):
@@ -145,7 +148,12 @@ def purge_topic(tx: Transaction, command: PurgeTopic) -> int:
         dropped += head.next_offset - head.first_offset
         for group in tx.group_list(topic.id):
             tx.leases_delete(topic.tenant_id, partition, group.id)
-            set_cursor(tx, topic.tenant_id, partition, group.id, head.next_offset)
+            if topic.settings.kind == "log":
+                set_cursor(tx, topic.tenant_id, partition, group.id, head.next_offset)
+        if topic.settings.kind == "queue":
+            tx.queue_erase(topic.tenant_id, partition)
+            tx.queue_put(topic.tenant_id, partition, QueueRow(head.next_offset))
+            tx.remember(("queue", partition), None)
         rehome(tx, topic, partition, head.next_offset)
         # The log begins anew at its end; the blocks below are deleted by the chore.
         schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
@@ -174,6 +182,16 @@ def archived(tx: Transaction, command: Archived) -> None:
         schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
 
 
+def _messages(tx: Transaction, topic: TopicRow, partition: int) -> int:
+    """How many messages a partition holds: what the log of a log has, what is unsettled in a queue."""
+    head = head_of(tx, topic.tenant_id, partition)
+    if topic.settings.kind == "log":
+        return head.next_offset - head.first_offset
+    group = find_group(tx, topic, "")
+    leased = sum(row.live for row in tx.leases(topic.tenant_id, partition, group.id))
+    return sum(count_standing(tx, topic, partition)) + leased + tx.dead_count(topic.tenant_id, partition, group.id)
+
+
 def _heads(tx: Transaction, topic: TopicRow) -> list[Head]:
     return [head_of(tx, topic.tenant_id, partition) for partition in topic.partitions]
 
@@ -199,7 +217,7 @@ def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
                 partition=number,
                 first_offset=head.first_offset,
                 next_offset=head.next_offset,
-                messages=head.next_offset - head.first_offset,
+                messages=_messages(tx, topic, partition),
                 bytes=size,
                 blocks=blocks,
                 archived_to=head.archived_to,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
 from ...engine.block import Block, Place, decode
+from ...engine.entries import Entries, decode_entries, encode_entries, place_of
 from ...engine.memory import BlockCache, Memory
 from ...errors import CorruptBlock, StoreError
 from ...limits import DAY_MS, LIMITS
@@ -20,12 +21,19 @@ from ..contract import (
     DeadRow,
     GroupRow,
     Head,
+    HoleRow,
+    IdRunRow,
+    LaneRow,
     LeaseRow,
+    LooseRow,
+    QueueRow,
+    RunRow,
     TopicRow,
+    WaitRow,
 )
 from .queries import queries
 
-# Where memory, new blocks, events and rings stood.
+# Where memory, new things, events and rings stood.
 Mark = tuple[int, int, int, set[int]]
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
@@ -33,9 +41,24 @@ _SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
 # Free pages worth giving back: fewer are soon used again.
 _FREE_PAGES_MIN = 512
 
+# What is erased with a queue's partition.
+_OF_A_QUEUE = (
+    "queue_delete",
+    "queue_runs_erase",
+    "queue_blocks_erase",
+    "queue_data_erase",
+    "queue_holes_erase",
+    "queue_loose_erase",
+    "ids_to_delete",
+    "done_erase",
+    "lanes_erase",
+    "lane_waits_erase",
+)
+
 _topic_settings = msgspec.json.Decoder(TopicSettings)
 _group_settings = msgspec.json.Decoder(GroupSettings)
 _offsets = msgspec.msgpack.Decoder(tuple[int, ...])
+_times = msgspec.msgpack.Decoder(tuple[tuple[int, float, float], ...])
 # Topics mostly share a handful of settings: a hundred thousand of them share the objects too.
 _parsed: dict[str, TopicSettings] = {}
 
@@ -69,7 +92,8 @@ class SqliteTransaction:
         self._execute = connection.execute
         self._memory = memory
         self._cache = cache
-        self._new_blocks: list[tuple[Block, int]] = []
+        # What this transaction wrote, for the cache once it is committed: ids of one rolled back are used again.
+        self._new: list[tuple[tuple[Any, ...], Any, int]] = []
         self._sql = queries()
 
     def recall(self, key: tuple[Any, ...]) -> Any:
@@ -81,14 +105,14 @@ class SqliteTransaction:
 
     def committed(self) -> None:
         """Lets readers share the new blocks, now that they are there."""
-        for block, size in self._new_blocks:
-            self._cache.put(block, size)
+        for key, value, size in self._new:
+            self._cache.put(key, value, size)
 
     def mark(self) -> Mark:
         """A savepoint, with everything that is kept beside the rows."""
         self._execute("SAVEPOINT duly")
         memory = 0 if self._memory is None else self._memory.mark()
-        return memory, len(self._new_blocks), len(self.aftermath.events), set(self.aftermath.rings)
+        return memory, len(self._new), len(self.aftermath.events), set(self.aftermath.rings)
 
     def release(self) -> None:
         """Keeps what was done since the last mark."""
@@ -101,7 +125,7 @@ class SqliteTransaction:
         memory, blocks, events, rings = mark
         if self._memory is not None:
             self._memory.undo_to(memory)
-        del self._new_blocks[blocks:]
+        del self._new[blocks:]
         del self.aftermath.events[events:]
         self.aftermath.rings = rings
 
@@ -165,7 +189,8 @@ class SqliteTransaction:
         self._rows("definitions_changed")
         self._rows("topic_delete", id=topic.id)
         self._rows("part_orphan", topic=topic.id)
-        self._rows("receipts_erase", tenant=topic.tenant_id, topic=topic.id)
+        for query in ("receipts_erase", "ids_erase", "id_blocks_erase"):
+            self._rows(query, tenant=topic.tenant_id, topic=topic.id)
 
     def group_find(self, topic_id: int, name: str) -> GroupRow | None:
         row = self._one("group_find", topic=topic_id, name=name)
@@ -228,12 +253,12 @@ class SqliteTransaction:
             published_at=meta.published_at,
             data=stored,
         )
-        self._new_blocks.append((block, meta.bytes))
+        self._new.append((("block", partition, meta.base), block, meta.bytes))
 
     def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Block]:
         """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
         at = low
-        while at < high and (cached := self._cache.get(partition, at)) is not None:
+        while at < high and (cached := self._cached_block(partition, at)) is not None:
             yield cached
             at = cached.end
         if at >= high:
@@ -242,7 +267,7 @@ class SqliteTransaction:
             block = decode(Place(tenant_id, partition, base), data)
             if not block.base <= at < block.end:
                 break
-            self._cache.put(block, len(data))
+            self._cache.put(("block", partition, block.base), block, len(data))
             yield block
             at = block.end
         if at < high:
@@ -251,6 +276,14 @@ class SqliteTransaction:
                 partition_id=partition,
                 base=at,
             )
+
+    def _cached_block(self, partition: int, offset: int) -> Block | None:
+        """The block that holds an offset, if it is at hand."""
+        for key, block, _ in reversed(self._new):
+            if key[0] == "block" and key[1] == partition and block.base <= offset < block.end:
+                found: Block = block
+                return found
+        return self._cache.block_with(partition, offset)
 
     def block_metas(
         self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
@@ -347,11 +380,16 @@ class SqliteTransaction:
             offsets=None if row.offsets is None else msgspec.msgpack.encode(row.offsets),
             settled=row.settled,
             history=row.history,
+            keys=row.keys,
+            marked=row.marked,
         )
         return self._connection.last_insert_rowid()
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._rows("lease_settle", id=row.id, settled=settled, live=live)
+
+    def lease_mark(self, lease_id: int) -> None:
+        self._rows("lease_mark", id=lease_id)
 
     def lease_extend(self, row: LeaseRow, due_at: int) -> None:
         self._rows("lease_extend", id=row.id, due_at=due_at)
@@ -415,6 +453,218 @@ class SqliteTransaction:
     def consumer_groups(self, tenant: str, name: str) -> list[tuple[str, str]]:
         return list(self._rows("consumer_groups", tenant=tenant, name=name))
 
+    # Queues
+
+    def queue(self, tenant_id: int, partition: int) -> QueueRow:
+        row = self._one("queue", tenant=tenant_id, partition=partition)
+        return QueueRow() if row is None else QueueRow(row[0], row[1], _times.decode(row[2]))
+
+    def queue_put(self, tenant_id: int, partition: int, row: QueueRow) -> None:
+        times = msgspec.msgpack.encode(row.times)
+        self._rows(
+            "queue_put",
+            tenant=tenant_id,
+            partition=partition,
+            absorbed_to=row.absorbed_to,
+            taken=row.taken,
+            times=times,
+        )
+
+    def runs(self, tenant_id: int, partition: int) -> list[RunRow]:
+        rows = self._rows("runs", tenant=tenant_id, partition=partition)
+        return [RunRow(*row) for row in rows]
+
+    def run_insert(self, tenant_id: int, row: RunRow) -> int:
+        self._rows("run_insert", tenant=tenant_id, **_values(row))
+        return self._connection.last_insert_rowid()
+
+    def run_move(self, run: int, pos: int) -> None:
+        self._rows("run_move", id=run, pos=pos)
+
+    def run_update(self, row: RunRow) -> None:
+        self._rows("run_update", **_values(row))
+
+    def run_delete(self, tenant_id: int, partition: int, run: int) -> None:
+        self._rows("run_delete", id=run)
+        for query in ("run_blocks_delete", "run_data_delete", "holes_delete"):
+            self._rows(query, tenant=tenant_id, partition=partition, run=run)
+
+    def run_block_insert(
+        self, tenant_id: int, partition: int, run: int, index: int, entries: Any, block: Any, stored: bytes | None
+    ) -> None:
+        place = {"tenant": tenant_id, "partition": partition, "run": run, "idx": index}
+        self._rows("run_block_insert", **place, entries=encode_entries(entries, place_of(run, index)))
+        self._new.append((("entries", run, index), entries, entries.bytes))
+        if stored is not None:
+            self._rows("run_data_insert", **place, data=stored)
+            self._new.append((("run", run, index), block, len(stored)))
+
+    def run_entries(self, tenant_id: int, partition: int, run: int, index: int) -> Entries:
+        key = ("entries", run, index)
+        entries: Entries | None = self._at_hand(key)
+        if entries is None:
+            row = self._one("run_entries", tenant=tenant_id, partition=partition, run=run, idx=index)
+            entries = decode_entries(row and row[0], place_of(run, index), partition=partition, run=run)
+            self._cache.put(key, entries, entries.bytes)
+        return entries
+
+    def run_block(self, tenant_id: int, partition: int, run: int, index: int) -> Block:
+        key = ("run", run, index)
+        block: Block | None = self._at_hand(key)
+        if block is None:
+            row = self._one("run_data", tenant=tenant_id, partition=partition, run=run, idx=index)
+            block = decode(Place(tenant_id, partition, place_of(run, index)), row and row[0])
+            self._cache.put(key, block, len(row[0]))
+        return block
+
+    def _at_hand(self, key: tuple[Any, ...]) -> Any:
+        for known, value, _ in self._new:
+            if known == key:
+                return value
+        return self._cache.get(key)
+
+    def holes(self, tenant_id: int, partition: int) -> list[HoleRow]:
+        return [HoleRow(*row) for row in self._rows("holes", tenant=tenant_id, partition=partition)]
+
+    def hole_insert(self, tenant_id: int, partition: int, row: HoleRow) -> None:
+        self._rows("hole_insert", tenant=tenant_id, partition=partition, **_values(row))
+
+    def holes_move(self, tenant_id: int, partition: int, run: int, target: int) -> None:
+        self._rows("holes_move", tenant=tenant_id, partition=partition, run=run, target=target)
+
+    def holes_delete(self, tenant_id: int, partition: int, run: int, seqs: Sequence[int]) -> None:
+        for seq in seqs:
+            self._rows("hole_delete", tenant=tenant_id, partition=partition, run=run, seq=seq)
+
+    def loose(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> list[LooseRow]:
+        found = (self._one("loose", tenant=tenant_id, partition=partition, offset=offset) for offset in offsets)
+        return [_loose(row) for row in found if row is not None]
+
+    def loose_put(self, tenant_id: int, row: LooseRow) -> None:
+        self._rows("loose_put", tenant=tenant_id, **_values(row))
+
+    def loose_due(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LooseRow]:
+        rows = self._rows("loose_due", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
+        return [_loose(row) for row in rows]
+
+    def loose_all(self, tenant_id: int, partition: int, after: int, limit: int) -> list[LooseRow]:
+        rows = self._rows("loose_all", tenant=tenant_id, partition=partition, after=after, limit=limit)
+        return [_loose(row) for row in rows]
+
+    def loose_count(self, tenant_id: int, partition: int) -> int:
+        count: int = self._one("loose_count", tenant=tenant_id, partition=partition)[0]
+        return count
+
+    def loose_next_due(self, tenant_id: int, partition: int) -> int | None:
+        due_at: int | None = self._one("loose_next_due", tenant=tenant_id, partition=partition)[0]
+        return due_at
+
+    def loose_delete(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            self._rows("loose_delete", tenant=tenant_id, partition=partition, offset=offset)
+
+    def lane(self, tenant_id: int, partition: int, lane: int) -> LaneRow | None:
+        row = self._one("lane", tenant=tenant_id, partition=partition, lane=lane)
+        return None if row is None else LaneRow(*row)
+
+    def lane_put(self, tenant_id: int, row: LaneRow) -> None:
+        self._rows("lane_put", tenant=tenant_id, **_values(row))
+
+    def lane_delete(self, tenant_id: int, partition: int, lane: int) -> None:
+        self._rows("lane_delete", tenant=tenant_id, partition=partition, lane=lane)
+
+    def lanes_to_look(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LaneRow]:
+        rows = self._rows("lanes_to_look", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
+        return [LaneRow(*row) for row in rows]
+
+    def lane_next_look(self, tenant_id: int, partition: int) -> int | None:
+        look_at: int | None = self._one("lane_next_look", tenant=tenant_id, partition=partition)[0]
+        return look_at
+
+    def lane_wait_insert(self, tenant_id: int, row: WaitRow) -> None:
+        self._rows("lane_wait_insert", tenant=tenant_id, **_values(row))
+
+    def lane_wait_delete(self, tenant_id: int, row: WaitRow) -> None:
+        self._rows("lane_wait_delete", tenant=tenant_id, **_values(row))
+
+    def lane_wait_heads(self, tenant_id: int, partition: int, lane: int, limit: int) -> list[WaitRow]:
+        rows = self._rows("lane_wait_heads", tenant=tenant_id, partition=partition, lane=lane, limit=limit)
+        return [WaitRow(*row) for row in rows]
+
+    def lane_waits(self, tenant_id: int, partition: int, after: int, limit: int) -> list[WaitRow]:
+        rows = self._rows("lane_waits", tenant=tenant_id, partition=partition, after=after, limit=limit)
+        return [WaitRow(*row) for row in rows]
+
+    def lane_wait_count(self, tenant_id: int, partition: int) -> int:
+        count: int = self._one("lane_wait_count", tenant=tenant_id, partition=partition)[0]
+        return count
+
+    def id_runs(self, tenant_id: int, topic: int) -> list[IdRunRow]:
+        key = ("id runs", topic)
+        known: list[IdRunRow] | None = self.recall(key)
+        if known is None:
+            known = [IdRunRow(*row) for row in self._rows("id_runs", tenant=tenant_id, topic=topic)]
+            self.remember(key, known)
+        return known
+
+    def id_run_insert(self, tenant_id: int, row: IdRunRow) -> int:
+        self.remember(("id runs", row.topic), None)
+        self._rows("id_run_insert", tenant=tenant_id, **_values(row))
+        return self._connection.last_insert_rowid()
+
+    def id_run_delete(self, tenant_id: int, topic: int, run: int) -> None:
+        self.remember(("id runs", topic), None)
+        for query in ("id_run_delete", "id_blocks_delete"):
+            self._rows(query, tenant=tenant_id, topic=topic, run=run)
+
+    def id_block_insert(self, tenant_id: int, topic: int, run: int, index: int, first: int, stored: bytes) -> None:
+        place = {"tenant": tenant_id, "topic": topic, "run": run, "idx": index}
+        self._rows("id_block_insert", **place, first=first, data=stored)
+        self._new.append((("ids", run, index), stored, len(stored)))
+
+    def id_block(self, tenant_id: int, topic: int, run: int, index: int) -> bytes | None:
+        key = ("ids", run, index)
+        stored: bytes | None = self._at_hand(key)
+        if stored is None:
+            row = self._one("id_block", tenant=tenant_id, topic=topic, run=run, idx=index)
+            stored = None if row is None else row[0]
+            if stored is not None:
+                self._cache.put(key, stored, len(stored))
+        return stored
+
+    def id_firsts(self, tenant_id: int, topic: int, run: int) -> list[int]:
+        return [first for (first,) in self._rows("id_firsts", tenant=tenant_id, topic=topic, run=run)]
+
+    def ids_indexed_to(self, tenant_id: int, partition: int) -> int:
+        row = self._one("ids_indexed_to", tenant=tenant_id, partition=partition)
+        return 0 if row is None else row[0]
+
+    def ids_index_to(self, tenant_id: int, partition: int, offset: int) -> None:
+        self._rows("ids_index_to", tenant=tenant_id, partition=partition, offset=offset)
+
+    def done_insert(self, tenant_id: int, partition: int, first: int, last: int, until_ms: int) -> None:
+        self._rows("done_insert", tenant=tenant_id, partition=partition, first=first, last=last, until=until_ms)
+
+    def done_until(self, tenant_id: int, partition: int, offset: int) -> int | None:
+        row = self._one("done_until", tenant=tenant_id, partition=partition, offset=offset)
+        return row[1] if row is not None and row[0] >= offset else None
+
+    def done_low(self, tenant_id: int, partition: int) -> int | None:
+        low: int | None = self._one("done_low", tenant=tenant_id, partition=partition)[0]
+        return low
+
+    def done_expire(self, now_ms: int, limit: int) -> int | None:
+        self._rows("done_expire", now=now_ms, limit=limit)
+        until: int | None = self._one("done_next")[0]
+        return until
+
+    def block_delete(self, tenant_id: int, partition: int, base: int) -> None:
+        self._rows("block_delete", tenant=tenant_id, partition=partition, base=base)
+
+    def queue_erase(self, tenant_id: int, partition: int) -> None:
+        for query in _OF_A_QUEUE:
+            self._rows(query, tenant=tenant_id, partition=partition)
+
     # Chores
 
     def agenda_put(self, row: AgendaRow) -> None:
@@ -438,6 +688,7 @@ class SqliteTransaction:
         if self._count("blocks_delete", **place, below=2**62, limit=limit) == limit:
             return True
         self._rows("kept_erase", **place)
+        self.queue_erase(tenant_id, partition)
         self._rows("part_delete", partition=partition)
         return False
 
@@ -448,6 +699,14 @@ class SqliteTransaction:
             return False
         self._execute(f"PRAGMA incremental_vacuum({min(free, pages_max)})").fetchall()
         return free - pages_max >= _FREE_PAGES_MIN
+
+
+def _values(row: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__struct_fields__}
+
+
+def _loose(row: Any) -> LooseRow:
+    return LooseRow(*row)
 
 
 def _group(row: Any) -> GroupRow:
@@ -474,6 +733,8 @@ def _lease(row: Any) -> LeaseRow:
         offsets,
         settled,
         history,
+        keys,
+        marked,
     ) = row
     return LeaseRow(
         tenant_id=tenant_id,
@@ -492,5 +753,7 @@ def _lease(row: Any) -> LeaseRow:
         alone=bool(alone),
         suspect=bool(suspect),
         history=history,
+        keys=keys,
+        marked=bool(marked),
         id=lease_id,
     )

@@ -20,21 +20,26 @@ DELETE FROM duly_cursor
 -- lease
 -- Zero rows: the lease is settled, or was taken over.
 SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
-       alone, suspect, offsets, settled, history
+       alone, suspect, offsets, settled, history, keys, marked
   FROM duly_lease
  WHERE id = :id
    AND tenant = :tenant;
 
 -- lease_insert
 INSERT INTO duly_lease (tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live,
-                   attempts, alone, suspect, offsets, settled, history)
+                   attempts, alone, suspect, offsets, settled, history, keys, marked)
 VALUES (:tenant, :partition, :grp, :due_at, :state, :consumer, :claimed_at, :base, :count, :live,
-        :attempts, :alone, :suspect, :offsets, :settled, :history);
+        :attempts, :alone, :suspect, :offsets, :settled, :history, :keys, :marked);
 
 -- lease_settle
 UPDATE duly_lease
    SET settled = :settled,
        live = :live
+ WHERE id = :id;
+
+-- lease_mark
+UPDATE duly_lease
+   SET marked = 1
  WHERE id = :id;
 
 -- lease_extend
@@ -48,11 +53,11 @@ DELETE FROM duly_lease
  WHERE id = :id
    AND tenant = :tenant
 RETURNING id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
-          alone, suspect, offsets, settled, history;
+          alone, suspect, offsets, settled, history, keys, marked;
 
 -- leases_due
 SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
-       alone, suspect, offsets, settled, history
+       alone, suspect, offsets, settled, history, keys, marked
   FROM duly_lease
  WHERE tenant = :tenant
    AND partition = :partition
@@ -63,7 +68,7 @@ SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, ba
 
 -- leases
 SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
-       alone, suspect, offsets, settled, history
+       alone, suspect, offsets, settled, history, keys, marked
   FROM duly_lease
  WHERE tenant = :tenant
    AND partition = :partition

@@ -167,3 +167,9 @@ SELECT expires_at_ms
 DELETE FROM duly_receipt
  WHERE tenant = :tenant
    AND topic = :topic;
+
+-- block_delete
+DELETE FROM duly_block
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND base = :base;

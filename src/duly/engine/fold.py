@@ -1,0 +1,190 @@
+"""Fold: sixteen runs of a size become one of the next, a slice at a time.
+
+The new run is built aside, invisible, from the front of its sources on; they are served meanwhile. When the
+last slice is copied the sources go and the new run takes their place, in one transaction, and begins after
+what was consumed while it was being built. That is a prefix of it: whoever is served is served in the order
+of the entries, so of what the sources held together when the fold began exactly the first so many have been
+consumed. (Not so what was consumed before: a source may have come later, and hold what is more urgent.) Holes
+move along, for they name messages and not positions.
+
+Every writer that adds entries folds some more of them than it adds, so runs stay few however fast they
+come, and nobody waits for more than a slice. A slice copied is durable: whoever comes next goes on, in this
+process or another.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ..limits import LIMITS
+from ..store.contract import LANED, TIMED, RunRow, TopicRow, Transaction
+from .agenda import TRUNCATE, schedule
+from .entries import Entries, concat, order_ready, order_waiting
+from .find import head_of
+from .ids import index_ids
+from .index import ABSORB_FROM, RUN_BLOCK, Index, Stored, coming_together, front
+
+FAN = 16
+# A run that a fold copies: its id, how far it is copied, and where it stood when the fold began.
+_Source = tuple[int, int, int]
+_progress = msgspec.msgpack.Decoder(list[_Source])
+
+# Entries a slice: a few milliseconds of other people's time.
+_SLICE = 4_000
+# Runs of named lanes are not folded past this: their tails are held in memory (fairness.py).
+_LANED_LEVEL_MAX = 2
+
+
+def finish(index: Index) -> None:
+    """Writes what an index holds, folds a little, and remembers it."""
+    before = index.row.absorbed_to
+    written = index.write()
+    if index.row.absorbed_to > before:
+        index_ids(index.tx, index.topic, index.partition, index.row.absorbed_to)
+    if written or len(index.runs) > FAN:
+        _fold_some(index, 3 * written + _SLICE // 2)
+    index.remember()
+
+
+def absorb_some(tx: Transaction, topic: TopicRow, partition: int) -> None:
+    """Called by publishers: keeps the part of the log that is not absorbed short."""
+    head = head_of(tx, topic.tenant_id, partition)
+    known = tx.recall(("queue", partition))
+    absorbed_to = tx.queue(topic.tenant_id, partition).absorbed_to if known is None else known[0].absorbed_to
+    if head.next_offset - max(absorbed_to, head.first_offset) < ABSORB_FROM:
+        return
+    index = Index(tx, topic, partition)
+    # What came due before it was published goes first in its lane.
+    index.promote()
+    index.absorb(LIMITS.batch_messages_max)
+    finish(index)
+
+
+def _fold_some(index: Index, most: int) -> None:
+    """Copies about so many entries, beginning folds where they are needed."""
+    _begin(index)
+    while most > 0:
+        building = min((run for run in index.runs.values() if run.sources), key=_urgency, default=None)
+        if building is None:
+            return
+        most -= max(_copy(index, building, min(most, _SLICE)), _SLICE // 8)
+        _begin(index)
+
+
+def _urgency(run: RunRow) -> tuple[int, int]:
+    return run.level, run.id
+
+
+def _begin(index: Index) -> None:
+    """Starts a fold wherever enough runs of a size stand."""
+    by_size: dict[tuple[int, int], list[RunRow]] = {}
+    for run in index.runs.values():
+        if not run.sources and not run.target and not (run.kind == LANED and run.level >= _LANED_LEVEL_MAX):
+            by_size.setdefault((run.kind, run.level), []).append(run)
+    for (kind, level), runs in by_size.items():
+        if len(runs) < FAN:
+            continue
+        runs = sorted(runs, key=lambda run: run.id)[:FAN]
+        progress = msgspec.msgpack.encode([(run.id, run.pos, run.pos) for run in runs])
+        target = RunRow(
+            partition=index.partition,
+            kind=kind,
+            level=level + 1,
+            count=0,
+            pos=0,
+            blocks=0,
+            low=min(run.low for run in runs),
+            high=max(run.high for run in runs),
+            sources=progress,
+        )
+        target = replace(target, id=index.tx.run_insert(index.topic.tenant_id, target))
+        index.runs[target.id] = target
+        for run in runs:
+            index.runs[run.id] = replace(run, target=target.id)
+            index.tx.run_update(index.runs[run.id])
+
+
+def _copy(index: Index, target: RunRow, most: int) -> int:
+    """Copies a slice; when nothing is left, swaps. Returns how many entries were copied."""
+    assert target.sources is not None
+    progress: list[_Source] = _progress.decode(target.sources)
+    views = [Stored(index, index.runs[run], max(copied, index.runs[run].pos)) for run, copied, _ in progress]
+    order = order_waiting if target.kind == TIMED else order_ready
+    # Whole blocks, so that all but the last have the same size.
+    want = max(RUN_BLOCK, most // RUN_BLOCK * RUN_BLOCK)
+    proposal = front(views, want, order)
+    count = len(proposal.entries)
+    if count:
+        columns = proposal.messages(count)
+        blocks = index.add_blocks(target, target.blocks, proposal.entries, columns)
+        proposal.consume(count)
+        target = replace(target, count=target.count + count, blocks=target.blocks + blocks)
+    progress = [(run, view.pos, began) for view, (run, _, began) in zip(views, progress, strict=True)]
+    target = replace(target, sources=msgspec.msgpack.encode(progress))
+    index.runs[target.id] = target
+    if any(view.left for view in views):
+        index.tx.run_update(target)
+    else:
+        _swap(index, target, progress)
+    return count
+
+
+def _swap(index: Index, target: RunRow, progress: list[_Source]) -> None:
+    """The new run takes the place of those it was made of."""
+    tenant_id = index.topic.tenant_id
+    sources = [index.runs[run] for run, _, _ in progress]
+    moved = [index.runs[run] for run, _, began in progress if index.runs[run].pos > began]
+    pos = _consumed(index, target, moved)
+    for run in sources:
+        if run.id in index.holes:
+            index.tx.holes_move(tenant_id, index.partition, run.id, target.id)
+            index.holes[target.id] = index.holes.get(target.id, frozenset()) | index.holes[run.id]
+        index.drop_run(run.id)
+    ends = [run.expires_max for run in sources]
+    expires_max = None if None in ends else max(end for end in ends if end is not None)
+    if expires_max is not None:
+        schedule(index.tx, tenant_id, index.partition, TRUNCATE, expires_max)
+    target = replace(target, sources=None, pos=pos, expires_max=expires_max)
+    if target.kind == TIMED:
+        target = replace(target, coming=coming_together([run.coming for run in sources]))
+    index.runs[target.id] = target
+    if target.pos >= target.count:
+        index.drop_run(target.id)
+    else:
+        index.tx.run_update(target)
+
+
+def _consumed(index: Index, target: RunRow, sources: list[RunRow]) -> int:
+    """How many of the new run's entries were consumed in its sources, of which these were served from."""
+    last = [Stored(index, run, run.pos - 1).peek(1) for run in sources]
+    if not last or not target.count:
+        return 0
+    order = order_waiting if target.kind == TIMED else order_ready
+    together = concat(last)
+    furthest = together.take([int(order(together)[-1])])
+    low, high = 0, target.blocks
+    while low < high:
+        middle = (low + high) // 2
+        if _not_after(index.entries(target.id, middle).take([0]), furthest, order):
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return 0
+    entries = index.entries(target.id, low - 1)
+    return (low - 1) * RUN_BLOCK + _count_not_after(entries, furthest, order)
+
+
+def _not_after(one: Entries, other: Entries, order: object) -> bool:
+    return _count_not_after(one, other, order) == 1
+
+
+def _count_not_after(entries: Entries, bound: Entries, order: object) -> int:
+    """How many of some sorted entries come no later than one."""
+    both = concat([entries, bound])
+    sequence = order(both)  # type: ignore[operator]
+    at = int(np.flatnonzero(sequence == len(entries))[0])
+    same = entries.seq == bound.seq[0]
+    return at + int(same.any() and int(np.flatnonzero(same)[0]) >= at)

@@ -1,0 +1,340 @@
+"""claim on a log: take due messages of a group under a lease.
+
+A claim serves, partition by partition, what is due again (retries, and leases whose holder let
+them expire) and what was never delivered (from the group's cursor on). When both are there each
+gets half, so that neither a storm of retries nor a flood of new messages starves the other.
+
+What comes from an expired lease is *suspect*: it may have killed its consumer. It is handed out
+by itself, in halves, so that the innocent are told from the guilty (DESIGN.md §5, rule 8).
+
+A corrupt block is never skipped: what lies before it is delivered, other partitions go on, and a
+claim that finds nothing else raises CorruptBlock.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ..errors import CorruptBlock
+from ..limits import LIMITS
+from ..message import Failure
+from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
+from .agenda import note_settled
+from .block import Block
+from .bury import bury, tell
+from .claimed import Claim, Claimed, Parcel, Slice
+from .find import cursor_of, head_of, set_cursor
+from .lease import add_failure, live_offsets, over, settle_bits
+from .read import look_up
+
+# One claim looks at no more expired messages than this before it lets others have the writer.
+EXPIRED_LOOK_MAX = 100_000
+
+
+class LogClaiming:
+    """One claim on a log at work."""
+
+    def __init__(self, tx: Transaction, command: Claim, topic: TopicRow, group: GroupRow) -> None:
+        self.tx = tx
+        self.topic = topic
+        self.group = group
+        self.consumer = command.consumer
+        self.retry = group.settings.retry or topic.settings.retry
+        lease_ms = command.lease_ms or group.settings.lease_ms or topic.settings.lease_ms
+        self.want = command.max_messages
+        self.budget = command.max_bytes
+        self.got = Claimed(
+            topic.name, group.name, tx.incarnation, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions
+        )
+        self.corrupt: CorruptBlock | None = None
+        # Leases to write once the claim is complete: only then is it known whether one message is alone.
+        self.leases: list[tuple[int, LeaseRow, list[Slice]]] = []
+
+    def run(self) -> Claimed | CorruptBlock:
+        if self.topic.paused or self.group.paused:
+            return self.got
+        for number in self._partitions_in_turn():
+            if self._serve(number, self.topic.partitions[number]):
+                break
+        self._write_leases()
+        active = bool(self.got.parcels)
+        self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
+        if not active:
+            if self.corrupt is not None:
+                return self.corrupt
+            if self.got.next_due is None:
+                self.got.next_due = self._next_due()
+        return self.got
+
+    def _partitions_in_turn(self) -> list[int]:
+        """Partition numbers, beginning with another one each time."""
+        many = len(self.topic.partitions)
+        if many == 1:
+            return [0]
+        key = ("claim turn", self.group.id)
+        turn = (self.tx.recall(key) or 0) % many
+        self.tx.remember(key, turn + 1)
+        return [*range(turn, many), *range(turn)]
+
+    def _serve(self, number: int, partition: int) -> bool:
+        """Takes from one partition. True ends the claim: it is full, or it got suspects."""
+        head = head_of(self.tx, self.topic.tenant_id, partition)
+        cursor = cursor_of(self.tx, self.topic.tenant_id, partition, self.group.id)
+        if cursor > head.next_offset:
+            self._report(_missing_end(partition, head.next_offset, cursor), partition)
+            return False
+        fresh = head.next_offset > max(cursor, head.first_offset)
+        share = max(1, self.want // 2) if fresh else self.want
+        if self._take_due(number, partition, share):
+            return True
+        if fresh and self.want > 0:
+            self._take_fresh(number, partition)
+        return self.want <= 0 or self.budget <= 0
+
+    # What is due again
+
+    def _take_due(self, number: int, partition: int, share: int) -> bool:
+        """Takes up to `share` messages that are due again. True when suspects were handed out."""
+        passed: set[int] = set()
+        while share > 0 and self.budget > 0:
+            limit = min(share + len(passed), LIMITS.page_max)
+            due = self.tx.leases_due(self.topic.tenant_id, partition, self.group.id, self.tx.now_ms, limit)
+            rows = [row for row in due if row.id not in passed]
+            for row in rows:
+                if share <= 0 or self.budget <= 0:
+                    break
+                suspect = row.state == LEASED or row.suspect
+                taken = None if suspect and self.leases else self._take_row(number, row, share)
+                if taken is None:
+                    passed.add(row.id)
+                    continue
+                share -= taken
+                if suspect and taken:
+                    return True
+            # Rows that gave nothing (expired, buried) must not hide others that are due as well.
+            if not rows or len(due) < limit:
+                break
+        return False
+
+    def _take_row(self, number: int, row: LeaseRow, share: int) -> int | None:
+        """Hands out what it can of a row that is due. None: not now, look at the next."""
+        if row.state == LEASED:
+            return self._take_expired(number, row)
+        return self._hand_out(number, row, live_offsets(row), share)
+
+    def _take_expired(self, number: int, row: LeaseRow) -> int | None:
+        """Takes over a lease whose time ran out."""
+        offsets = live_offsets(row)
+        failure = Failure(row.attempts, self.tx.now_ms, "expired", "the lease expired", row.consumer)
+        suspects = replace(row, state=WAITING, suspect=True, history=add_failure(row.history, failure))
+        if len(offsets) == 1 and row.alone and row.attempts >= self.retry.max_attempts:
+            self.tx.lease_delete(row.tenant_id, row.id)
+            bury(self.tx, self.topic, self.group, suspects, offsets, f"the lease expired {row.attempts} times")
+            return 0
+        half = (len(offsets) + 1) // 2
+        taken = self._hand_out(number, suspects, offsets, min(half, self.want))
+        if taken is not None:
+            facts: dict[str, object] = {"from": row.consumer, "to": self.consumer, "attempts": row.attempts}
+            self._tell("lease_taken_over", row.partition, row.base, row.live, facts)
+        return taken
+
+    def _hand_out(self, number: int, row: LeaseRow, offsets: list[int], most: int) -> int | None:
+        """Leases the first `most` of the row's messages anew and leaves the rest where they wait."""
+        found = look_up(self.tx, row.tenant_id, row.partition, offsets[:most])
+        if found.error is not None:
+            self._report(found.error, row.partition)
+        slices: list[Slice] = []
+        held: list[int] = []
+        gone: list[int] = []
+        for offset, block, index in found.readable:
+            if has_expired(block, index, self.tx.now_ms):
+                gone.append(offset)
+                continue
+            size = block.columns.size(index)
+            if (held or self.leases) and size > self.budget:
+                break
+            slices.append(Slice(block, index, index + 1, len(held)))
+            held.append(offset)
+            self.budget -= size
+        if not held and not gone:
+            return None
+        self.tx.lease_delete(row.tenant_id, row.id)
+        out = {*held, *gone}
+        # What cannot be read stays by itself, so that it holds up nothing but itself.
+        for rest in (found.corrupt, [o for o in offsets if o not in out and o not in found.corrupt]):
+            if rest:
+                self.tx.lease_insert(replace(over(row, rest), due_at=min(row.due_at, self.tx.now_ms)))
+        if gone:
+            self._tell("ttl_expired", row.partition, gone[0], len(gone), {})
+            note_settled(self.tx, self.topic, row.partition)
+        if held:
+            self._lease(number, over(row, held), row.attempts + 1, slices)
+        return len(held)
+
+    # What was never delivered
+
+    def _take_fresh(self, number: int, partition: int) -> None:
+        """Takes messages from the cursor on, as one range."""
+        head = head_of(self.tx, self.topic.tenant_id, partition)
+        cursor = cursor_of(self.tx, self.topic.tenant_id, partition, self.group.id)
+        start = max(cursor, head.first_offset)
+        if start > cursor:
+            self._tell("skipped", partition, cursor, start - cursor, {"why": "retention dropped unsettled messages"})
+        looked = 0
+        while start < head.next_offset and self.want > 0 and self.budget > 0:
+            stop = min(head.next_offset, start + self.want)
+            slices, gone, end = self._read_fresh(partition, start, stop)
+            if end == start:
+                break
+            set_cursor(self.tx, self.topic.tenant_id, partition, self.group.id, end)
+            if gone:
+                self._tell("ttl_expired", partition, start, len(gone), {})
+                note_settled(self.tx, self.topic, partition)
+            if end - start > len(gone):
+                self._lease_range(number, partition, start, end, gone, slices)
+            looked += end - start
+            start = end
+            if self.corrupt is not None:
+                break
+            if looked >= EXPIRED_LOOK_MAX and not self.leases:
+                self.got.next_due = self.tx.now_ms
+                break
+
+    def _read_fresh(self, partition: int, start: int, stop: int) -> tuple[list[Slice], list[int], int]:
+        """Slices of [start, stop), the indexes of the expired, and where the byte budget or corruption ended it."""
+        slices: list[Slice] = []
+        gone: list[int] = []
+        at = start
+        try:
+            for block in self.tx.blocks(self.topic.tenant_id, partition, start, stop):
+                low, high = at - block.base, min(stop, block.end) - block.base
+                high, full = self._within_budget(block, low, high, first=at == start and not self.leases)
+                if high > low:
+                    slices.append(Slice(block, low, high, at - start))
+                    expired = _expired_shifts(block, low, high, self.tx.now_ms)
+                    gone.extend(at - start + shift for shift in expired)
+                    # What is not delivered takes nothing of what may be.
+                    self.budget += sum(block.columns.size(low + shift) for shift in expired)
+                    at += high - low
+                if full:
+                    break
+        except CorruptBlock as error:
+            self._report(error, partition)
+        return slices, gone, at
+
+    def _within_budget(self, block: Block, low: int, high: int, *, first: bool) -> tuple[int, bool]:
+        """How far into the block the byte budget reaches; the very first message always fits."""
+        whole = block.columns.bytes
+        if whole <= self.budget:
+            if low == 0 and high == block.count:
+                self.budget -= whole
+            else:
+                self.budget -= int(block.columns.sizes()[low:high].sum())
+            return high, False
+        for index, size in enumerate(block.columns.sizes()[low:high].tolist(), start=low):
+            if size > self.budget and not (first and index == low):
+                return index, True
+            self.budget -= size
+        return high, self.budget <= 0
+
+    def _lease_range(
+        self, number: int, partition: int, start: int, end: int, gone: list[int], slices: list[Slice]
+    ) -> None:
+        row = LeaseRow(
+            tenant_id=self.topic.tenant_id,
+            partition=partition,
+            group=self.group.id,
+            due_at=0,
+            state=LEASED,
+            consumer="",
+            claimed_at=0,
+            base=start,
+            count=end - start,
+            live=end - start,
+            attempts=0,
+        )
+        if gone:
+            row = replace(row, settled=settle_bits(row, gone), live=row.live - len(gone))
+            slices = _without(slices, set(gone))
+        self._lease(number, row, 1, slices)
+
+    # Writing it down
+
+    def _lease(self, number: int, row: LeaseRow, attempt: int, slices: list[Slice]) -> None:
+        """Puts messages into the claim."""
+        row = replace(
+            row,
+            state=LEASED,
+            due_at=self.got.expires_at,
+            consumer=self.consumer,
+            claimed_at=self.tx.now_ms,
+            attempts=attempt,
+        )
+        self.leases.append((number, row, slices))
+        self.want -= row.live
+
+    def _write_leases(self) -> None:
+        """Writes the claim's leases and puts their messages into the answer."""
+        alone = sum(row.live for _, row, _ in self.leases) == 1
+        for number, row, slices in self.leases:
+            lease_id = self.tx.lease_insert(replace(row, alone=alone))
+            self.got.parcels.append(Parcel(lease_id, number, row.partition, row.attempts, row.live, tuple(slices)))
+
+    def _next_due(self) -> int | None:
+        """The earliest moment at which something of the group is due again by itself."""
+        tenant_id, group = self.topic.tenant_id, self.group.id
+        moments = [self.tx.lease_next_due(tenant_id, partition, group) for partition in self.topic.partitions]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _report(self, error: CorruptBlock, partition: int) -> None:
+        self.corrupt = error
+        self._tell("block_corrupt", partition, error.facts["base"], 0, {"why": str(error)})
+
+    def _tell(self, kind: str, partition: int, offset: int, count: int, facts: dict[str, object]) -> None:
+        tell(
+            self.tx,
+            self.topic,
+            self.group,
+            kind,
+            partition=partition,
+            offset=offset,
+            count=count,
+            facts=facts,
+        )
+
+
+def _missing_end(partition: int, ends: int, cursor: int) -> CorruptBlock:
+    return CorruptBlock(
+        f"Partition {partition} ends at offset {ends}, but a group has read up to {cursor}: blocks are missing. "
+        "Run `duly doctor`; restore a backup, or seek the group back.",
+        partition_id=partition,
+        base=ends,
+    )
+
+
+def has_expired(block: Block, index: int, now_ms: int) -> bool:
+    """Whether a message is past its expiry."""
+    moments = block.columns.values("expires_at", index, index + 1)
+    return moments is not None and moments[0] is not None and moments[0] <= now_ms
+
+
+def _expired_shifts(block: Block, low: int, high: int, now_ms: int) -> list[int]:
+    """Which of the messages [low, high) are past their expiry, counted from `low`."""
+    moments = block.columns.values("expires_at", low, high)
+    if moments is None:
+        return []
+    return [shift for shift, moment in enumerate(moments) if moment is not None and moment <= now_ms]
+
+
+def _without(slices: list[Slice], gone: set[int]) -> list[Slice]:
+    """The slices cut so that they leave out the lease indexes in `gone`."""
+    cut: list[Slice] = []
+    for part in slices:
+        start = part.start
+        for index in range(part.start, part.stop + 1):
+            at = part.first_index + index - part.start
+            if index == part.stop or at in gone:
+                if index > start:
+                    cut.append(Slice(part.block, start, index, part.first_index + start - part.start))
+                start = index + 1
+    return cut

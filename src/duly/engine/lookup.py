@@ -1,0 +1,76 @@
+"""Messages by their offsets, in any order: from the log, or from where the last ones of old blocks are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import CorruptBlock
+from ..store.contract import Transaction
+from .block import Block
+from .columns import Columns, gather
+
+
+def messages_at(tx: Transaction, tenant_id: int, partition: int, seqs: Any) -> Columns:
+    """The messages at these offsets, in this order, each with its offset and time. Raises CorruptBlock."""
+    wanted = np.asarray(seqs, np.int64)
+    order = np.argsort(wanted, kind="stable")
+    ascending = wanted[order]
+    parts: list[Columns] = []
+    published_at = np.empty(len(wanted), np.int64)
+    at = 0
+    while at < len(ascending):
+        block = block_of(tx, tenant_id, partition, int(ascending[at]))
+        stop = int(np.searchsorted(ascending, block.end))
+        parts.append(_some(block, ascending[at:stop] - block.base))
+        published_at[order[at:stop]] = block.published_at
+        at = stop
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    in_order = bool((back[1:] > back[:-1]).all())
+    return gather(parts, None if in_order else back).having(offset=wanted, published_at=published_at)
+
+
+def block_of(tx: Transaction, tenant_id: int, partition: int, offset: int) -> Block:
+    """The block that holds a message: of the log, or its own."""
+    try:
+        found: Block = next(iter(tx.blocks(tenant_id, partition, offset, offset + 1)))
+    except CorruptBlock:
+        if offset not in tx.kept_offsets(tenant_id, partition):
+            raise
+        found = tx.kept(tenant_id, partition, offset)
+    return found
+
+
+def _some(block: Block, indexes: Any) -> Columns:
+    first, count = int(indexes[0]), len(indexes)
+    if int(indexes[-1]) - first + 1 == count:
+        return block.columns.slice(first, first + count)
+    return block.columns.take(indexes)
+
+
+# Payloads up to this travel with the index; bigger ones are read from the log when they are delivered.
+INLINE_MAX = 4096
+
+
+def without_big(columns: Columns) -> Columns:
+    """The messages with big payloads left out."""
+    sizes = columns.sizes()
+    if not len(sizes) or int(sizes.max()) <= INLINE_MAX:
+        return columns
+    payloads = columns.values("payload") or []
+    return columns.having(payload=[None if len(p or b"") > INLINE_MAX else p for p in payloads])
+
+
+def with_big(tx: Transaction, tenant_id: int, partition: int, columns: Columns) -> Columns:
+    """The messages with payloads that were left out put back."""
+    missing = columns.without("payload")
+    if not len(missing):
+        return columns
+    offsets = columns.numbers("offset", 0)[missing]
+    found = messages_at(tx, tenant_id, partition, offsets).values("payload") or []
+    payloads = list(columns.values("payload") or [])
+    for at, payload in zip(missing, found, strict=True):
+        payloads[at] = payload
+    return columns.having(payload=payloads)

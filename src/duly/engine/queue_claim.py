@@ -1,0 +1,404 @@
+"""claim on a queue: one merge serves all claims that came together.
+
+What is due is served by priority; among equals lanes take turns (fairness.py); inside a lane by due time, then
+arrival. A claim never skips an entry to take a later one, so every run is consumed from the front.
+
+Messages of an expired lease are *suspects*: one of them may have killed its consumer. They re-enter like any
+failed message and are served in their order; but a claim that comes to one gets only suspects of that lease,
+half of them, and one that would come to one later stops before it. So the guilty one ends up alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from ..errors import CorruptBlock
+from ..limits import LIMITS
+from ..message import Failure
+from ..store.contract import LANED, LEASED, READY, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction
+from .block import Block, Place
+from .bury import bury, tell
+from .claimed import Claim, Claimed, Parcel, Slice
+from .columns import Columns
+from .done import note_done
+from .entries import Entries, concat
+from .fairness import interleave, moved
+from .fold import finish
+from .index import Index, Proposal, front
+from .lease import add_failure, live_indexes
+from .limited import free, keeps_slot
+from .lookup import with_big
+from .queue_lease import keys_of, make_keys
+
+# One merge serves no more than this, however many ask.
+_MERGE_MAX = 20_000
+# One claim drops no more expired messages than about this.
+_DROP_MAX = 20_000
+# So many expired leases are taken over by one claim.
+_TAKE_OVER_MAX = 100
+
+
+def claim_queue(
+    tx: Transaction, topic: TopicRow, group: GroupRow, commands: Sequence[Claim]
+) -> list[Claimed | Exception]:
+    """Serves claims on one queue, in turn, from one merge a partition."""
+    claims = [_Wish(tx, topic, group, command) for command in commands]
+    if not topic.paused and not group.paused:
+        many = len(topic.partitions)
+        turn = 0
+        if many > 1:
+            turn = (tx.recall(("claim turn", group.id)) or 0) % many
+            tx.remember(("claim turn", group.id), turn + 1)
+        for number in [*range(turn, many), *range(turn)]:
+            open_claims = [claim for claim in claims if claim.open]
+            if open_claims:
+                _Serving(tx, topic, group, number).serve(open_claims)
+    return [claim.answer() for claim in claims]
+
+
+class _Wish:
+    """One claim and what it got so far."""
+
+    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, command: Claim) -> None:
+        lease_ms = command.lease_ms or group.settings.lease_ms or topic.settings.lease_ms
+        self.tx = tx
+        self.topic = topic
+        self.group = group
+        self.consumer = command.consumer
+        self.want = command.max_messages
+        self.budget = command.max_bytes
+        self.full = False
+        self.count = 0
+        # The expired lease whose messages it gets, if it gets such.
+        self.suspects = 0
+        # Written when the claim is complete: only then is it known whether a message is alone.
+        self.leases: list[tuple[LeaseRow, int, Columns, list[int] | None]] = []
+        self.corrupt: CorruptBlock | None = None
+        self.got = Claimed(
+            topic.name, group.name, tx.incarnation, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions
+        )
+
+    @property
+    def open(self) -> bool:
+        """Whether it would take more."""
+        return not self.full and self.want > 0 and self.budget > 0
+
+    def look_again(self, moment: int | None) -> None:
+        """Something of the queue is due then."""
+        if moment is not None:
+            known = self.got.next_due
+            self.got.next_due = moment if known is None else min(known, moment)
+
+    def answer(self) -> Claimed | CorruptBlock:
+        """Writes its leases; what its caller is told."""
+        for row, number, columns, attempts in self.leases:
+            lease_id = self.tx.lease_insert(replace(row, alone=self.count == 1))
+            block = Block(Place(row.tenant_id, row.partition, row.base), row.count, 0, columns, [])
+            slices = (Slice(block, 0, row.count, 0),)
+            each = None if attempts is None else tuple(attempts)
+            self.got.parcels.append(Parcel(lease_id, number, row.partition, 1, row.count, slices, each))
+        active = bool(self.leases)
+        self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
+        return self.got if active or self.corrupt is None else self.corrupt
+
+
+class _Serving:
+    """One partition being served."""
+
+    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, number: int) -> None:
+        self.tx = tx
+        self.topic = topic
+        self.group = group
+        self.number = number
+        self.partition = topic.partitions[number]
+        self.retry = group.settings.retry or topic.settings.retry
+        self.index = Index(tx, topic, self.partition)
+
+    def serve(self, wishes: list[_Wish]) -> None:
+        more = self._take_over(wishes[0].consumer)
+        try:
+            # In this order: what came due before it was published goes first in its lane.
+            more |= self.index.promote() > 0
+            more |= self.index.absorb() > 0
+            more |= self.index.admit() > 0
+            self._deal(wishes)
+        except CorruptBlock as error:
+            # Nothing before this point was consumed: what lies before it has been dealt.
+            self._report(error, wishes)
+        finish(self.index)
+        for wish in wishes:
+            if not wish.count:
+                wish.look_again(self._next_due(more))
+
+    def _next_due(self, more: bool) -> int | None:
+        if more:
+            return self.tx.now_ms
+        moments = [
+            self.index.next_due(),
+            self.tx.lease_next_due(self.topic.tenant_id, self.partition, self.group.id),
+        ]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _report(self, error: CorruptBlock, wishes: list[_Wish]) -> None:
+        for wish in wishes:
+            wish.corrupt = error
+        facts: dict[str, object] = {"why": str(error)}
+        tell(
+            self.tx,
+            self.topic,
+            self.group,
+            "block_corrupt",
+            partition=self.partition,
+            offset=error.facts["base"],
+            count=0,
+            facts=facts,
+        )
+
+    # Dealing
+
+    def _deal(self, wishes: list[_Wish]) -> None:
+        waiting = [wish for wish in wishes if wish.open]
+        dropped = at_least = 0
+        while waiting:
+            want = min(_MERGE_MAX, max(at_least, sum(wish.want for wish in waiting)))
+            round_ = _Round(self, want)
+            if not len(round_.entries):
+                return
+            for wish in waiting:
+                round_.give(wish)
+            round_.consume()
+            dropped += round_.dropped
+            if round_.served == 0 and not round_.dropped:
+                return
+            waiting = [wish for wish in waiting if wish.open]
+            if dropped >= _DROP_MAX:
+                # There is time for others: the rest is dropped by the next claim, which comes at once.
+                for wish in waiting:
+                    wish.look_again(self.tx.now_ms)
+                return
+            at_least = 4 * round_.dropped
+
+    # Leases that ran out
+
+    def _take_over(self, consumer: str) -> bool:
+        """Puts messages of expired leases back. True if there were any."""
+        rows = self.tx.leases_due(self.topic.tenant_id, self.partition, self.group.id, self.tx.now_ms, _TAKE_OVER_MAX)
+        for row in rows:
+            self.tx.lease_delete(row.tenant_id, row.id)
+            put_back_expired(self.tx, self.topic, self.group, row, self.retry.max_attempts)
+            facts: dict[str, object] = {"from": row.consumer, "to": consumer, "attempts": row.attempts}
+            tell(
+                self.tx,
+                self.topic,
+                self.group,
+                "lease_taken_over",
+                partition=self.partition,
+                offset=row.base,
+                count=row.live,
+                facts=facts,
+            )
+        return bool(rows)
+
+
+class _Round:
+    """One merge, dealt out to claims one after another."""
+
+    def __init__(self, serving: _Serving, want: int) -> None:
+        self.serving = serving
+        self.tx = serving.tx
+        index = serving.index
+        plain = front(index.views(READY), want)
+        laned = front(index.views(LANED), want)
+        self.proposal = plain
+        self.tags: Any = None
+        if len(laned.entries):
+            both = _join(plain, laned)
+            order, tags = interleave(plain.entries, laned.entries, index.clocks)
+            order = order[:want]
+            self.tags = tags[order]
+            self.proposal = Proposal(both.views, both.entries.take(order), both.origin[order], both.place[order])
+        self.entries: Entries = self.proposal.entries
+        self.columns: Columns = Columns(0)
+        if len(self.entries):
+            stubs = self.proposal.messages(len(self.entries))
+            self.columns = with_big(self.tx, serving.topic.tenant_id, serving.partition, stubs)
+        holes = index.is_hole(self.proposal)
+        self.holes: Any = np.zeros(len(self.entries), bool) if holes is None else holes
+        self.past: Any = np.zeros(len(self.entries), bool)
+        if "expires_at" in self.columns.names:
+            self.past = (self.columns.numbers("expires_at", 2**62) <= self.tx.now_ms) & ~self.holes
+        self.gone = self.holes | self.past
+        self.special = self.gone | self.entries.loose
+        self.sizes = self.columns.sizes() if len(self.entries) else np.zeros(0, np.int64)
+        loose = self.entries.seq[self.entries.loose & ~self.gone].tolist()
+        rows = self.tx.loose(serving.topic.tenant_id, serving.partition, loose) if loose else []
+        self.loose: dict[int, LooseRow] = {row.offset: row for row in rows}
+        self.at = 0
+        self.served = 0
+        self.dropped = 0
+
+    def give(self, wish: _Wish) -> None:
+        """As many of the next messages as a claim may have."""
+        picked: list[int] = []
+        while self.at < len(self.entries) and len(picked) < wish.want:
+            at = self.at
+            if self.gone[at]:
+                self.at += 1
+                continue
+            row = self.loose.get(int(self.entries.seq[at])) if self.entries.loose[at] else None
+            suspects = 0 if row is None else row.suspects
+            any_yet = bool(wish.count or picked)
+            if any_yet and suspects != wish.suspects:
+                break
+            if row is not None and suspects and wish.count + len(picked) >= row.half:
+                break
+            taken = self._fitting(wish, at, 1 if row is not None else wish.want - len(picked), any_yet)
+            if not taken:
+                break
+            wish.suspects = suspects
+            picked.extend(range(at, at + taken))
+            self.at += taken
+        if self.at < len(self.entries) and len(picked) < wish.want:
+            # It came to something that it may not have: the next claim begins with that.
+            wish.full = True
+        if picked:
+            self._lease(wish, picked)
+
+    def _fitting(self, wish: _Wish, at: int, most: int, any_yet: bool) -> int:
+        """How many ordinary messages from `at` on the claim has room for; the very first always fits."""
+        stop = min(at + most, len(self.entries))
+        special = np.flatnonzero(self.special[at + 1 : stop])
+        if len(special):
+            stop = at + 1 + int(special[0])
+        ends = np.cumsum(self.sizes[at:stop])
+        fitting = int(np.searchsorted(ends, wish.budget, side="right"))
+        if not fitting and not any_yet:
+            fitting = 1
+        if fitting:
+            wish.budget -= int(ends[fitting - 1])
+        return fitting
+
+    def _lease(self, wish: _Wish, picked: list[int]) -> None:
+        serving = self.serving
+        contiguous = picked[-1] - picked[0] + 1 == len(picked)
+        which: Any = slice(picked[0], picked[-1] + 1) if contiguous else picked
+        entries = self.entries.take(which)
+        columns = self.columns.slice(picked[0], picked[-1] + 1) if contiguous else self.columns.take(picked)
+        offsets = tuple(entries.seq.tolist())
+        count = len(picked)
+        attempts = [self.loose[seq].attempts + 1 if seq in self.loose else 1 for seq in offsets] if self.loose else [1]
+        again = attempts if max(attempts) > 1 else None
+        row = LeaseRow(
+            tenant_id=serving.topic.tenant_id,
+            partition=serving.partition,
+            group=serving.group.id,
+            due_at=wish.got.expires_at,
+            state=LEASED,
+            consumer=wish.consumer,
+            claimed_at=self.tx.now_ms,
+            base=min(offsets),
+            count=count,
+            live=count,
+            attempts=max(attempts),
+            offsets=offsets,
+            keys=make_keys(entries, columns, again),
+        )
+        wish.leases.append((row, serving.number, columns, again))
+        wish.count += count
+        wish.want -= count
+        self.served += count
+
+    def consume(self) -> None:
+        """Passes over what was dealt or dropped."""
+        if not self.at:
+            return
+        self.proposal.consume(self.at)
+        served = self.entries.take(slice(0, self.at))
+        if self.tags is not None:
+            self.serving.index.set_clocks(moved(self.serving.index.clocks, served, self.tags[: self.at]))
+        if self.gone[: self.at].any():
+            self._drop(served)
+
+    def _drop(self, served: Entries) -> None:
+        """Forgets what is not delivered."""
+        serving = self.serving
+        topic, partition = serving.topic, serving.partition
+        self.dropped = int(self.gone[: self.at].sum())
+        serving.index.close_holes(self.proposal, self.at, self.holes[: self.at])
+        past = self.past[: self.at]
+        if past.any():
+            serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())
+            first, count = int(served.seq[past][0]), int(past.sum())
+            note_done(serving.tx, topic, partition, served.seq[past].tolist())
+            free(serving.tx, topic, partition, served.lane[past].tolist())
+            tell(
+                serving.tx,
+                topic,
+                serving.group,
+                "ttl_expired",
+                partition=partition,
+                offset=first,
+                count=count,
+                facts={},
+            )
+
+
+def _join(plain: Proposal, laned: Proposal) -> Proposal:
+    views = [*plain.views, *laned.views]
+    origin = np.concatenate((plain.origin, laned.origin + len(plain.views)))
+    return Proposal(views, concat([plain.entries, laned.entries]), origin, np.concatenate((plain.place, laned.place)))
+
+
+def put_back_expired(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, attempts_max: int) -> None:
+    """Puts the messages of a lease that ran out back into the queue, under suspicion."""
+    assert row.offsets is not None
+    keys = keys_of(row)
+    indexes = live_indexes(row)
+    known = {
+        loose.offset: loose
+        for loose in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes if keys.is_loose(i)])
+    }
+    for cancelled in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes if not keys.is_loose(i)]):
+        known[cancelled.offset] = cancelled
+    half = (len(indexes) + 1) // 2
+    for index in indexes:
+        offset, attempts = row.offsets[index], keys.attempt(index)
+        before = known.get(offset)
+        if before is not None and before.cancelled:
+            tx.loose_delete(row.tenant_id, row.partition, [offset])
+            note_done(tx, topic, row.partition, [offset])
+            free(tx, topic, row.partition, [keys.lane(index)])
+            continue
+        failure = Failure(attempts, tx.now_ms, "expired", "the lease expired", row.consumer)
+        history = add_failure(None if before is None else before.history, failure)
+        if len(indexes) == 1 and row.alone and attempts >= attempts_max:
+            tx.loose_delete(row.tenant_id, row.partition, [offset])
+            dead = replace(row, attempts=attempts, history=history)
+            bury(tx, topic, group, dead, [offset], f"the lease expired {attempts} times")
+            free(tx, topic, row.partition, [keys.lane(index)])
+            continue
+        if not keeps_slot(topic):
+            free(tx, topic, row.partition, [keys.lane(index)])
+        tx.loose_put(
+            row.tenant_id,
+            LooseRow(
+                row.partition,
+                offset,
+                row.due_at,
+                True,
+                keys.priority(index),
+                keys.lane(index),
+                attempts,
+                row.id,
+                half,
+                history=history,
+                slot=keeps_slot(topic),
+            ),
+        )
+
+
+assert LIMITS.attempts_max < 2**16

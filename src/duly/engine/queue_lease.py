@@ -1,0 +1,91 @@
+"""What a lease on a queue's messages remembers of each: enough to put it back without reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ..store.contract import LeaseRow
+from .columns import Columns
+from .entries import Entries
+
+
+class Keys(msgspec.Struct, frozen=True, array_like=True):
+    """By message, as arrays in bytes; None where all are the same: lane 0, first attempt, not loose."""
+
+    priorities: bytes
+    lanes: bytes | None = None
+    attempts: bytes | None = None
+    loose: bytes | None = None
+    expiries: bytes | None = None
+
+    def priority(self, index: int) -> int:
+        """Its priority when it was claimed."""
+        return int.from_bytes(self.priorities[2 * index : 2 * index + 2], "little")
+
+    def lane(self, index: int) -> int:
+        """Its lane's number."""
+        return 0 if self.lanes is None else int.from_bytes(self.lanes[8 * index : 8 * index + 8], "little")
+
+    def attempt(self, index: int) -> int:
+        """Which delivery this is."""
+        return 1 if self.attempts is None else int.from_bytes(self.attempts[2 * index : 2 * index + 2], "little")
+
+    def is_loose(self, index: int) -> bool:
+        """Whether it has a row of its own."""
+        return self.loose is not None and bool(self.loose[index])
+
+    def expired(self, index: int, now_ms: int) -> bool:
+        """Whether it is past its expiry."""
+        if self.expiries is None:
+            return False
+        return int.from_bytes(self.expiries[8 * index : 8 * index + 8], "little") <= now_ms
+
+    def some(self, indexes: Sequence[int]) -> Keys:
+        """Those of some messages."""
+
+        def pick(column: bytes | None, width: int) -> bytes | None:
+            return None if column is None else b"".join([column[width * i : width * i + width] for i in indexes])
+
+        return Keys(
+            pick(self.priorities, 2) or b"",
+            pick(self.lanes, 8),
+            pick(self.attempts, 2),
+            pick(self.loose, 1),
+            pick(self.expiries, 8),
+        )
+
+
+_keys = msgspec.msgpack.Decoder(Keys)
+
+
+def make_keys(entries: Entries, columns: Columns, attempts: Sequence[int] | None) -> bytes:
+    """The keys of claimed messages; `attempts` None: the first delivery of all."""
+    expires = columns.numbers("expires_at", 2**62) if "expires_at" in columns.names else None
+    return msgspec.msgpack.encode(
+        Keys(
+            entries.priority.tobytes(),
+            entries.lane.tobytes() if entries.lane.any() else None,
+            None if attempts is None else np.array(attempts, np.uint16).tobytes(),
+            entries.loose.tobytes() if entries.loose.any() else None,
+            None if expires is None else expires.tobytes(),
+        )
+    )
+
+
+def keys_of(row: LeaseRow) -> Keys:
+    """The keys of a lease."""
+    assert row.keys is not None
+    return _keys.decode(row.keys)
+
+
+def part_of(row: LeaseRow, indexes: Sequence[int]) -> LeaseRow:
+    """The lease made to hold just these of its messages, none settled."""
+    assert row.offsets is not None
+    offsets = tuple([row.offsets[index] for index in indexes])
+    keys = msgspec.msgpack.encode(keys_of(row).some(indexes))
+    count = len(offsets)
+    return replace(row, id=0, base=min(offsets), count=count, live=count, offsets=offsets, settled=None, keys=keys)

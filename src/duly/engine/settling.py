@@ -1,0 +1,206 @@
+"""Ending a claim on a log, message by message.
+
+A token is a lease id and indexes into it. Whatever it names that is no longer held under that id
+is answered as lost, one message at a time, and nothing of it changes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from ..message import Failure
+from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
+from .agenda import note_settled
+from .bury import bury, tell
+from .lease import add_failure, is_live, live_indexes, offset_of, over, settle_bits
+from .log_claim import has_expired
+from .read import look_up
+
+draw = random.Random()
+
+
+class Token(msgspec.Struct, frozen=True):
+    """Messages of one lease: these indexes, or all that are left of it."""
+
+    lease_id: int
+    indexes: tuple[int, ...] | None = None
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """A verdict on claimed messages. `delay_ms`: for nack the wait, for extend the new lease.
+
+    `incarnation` is that of the store which gave the leases: another one's ids mean nothing here.
+    """
+
+    tenant: str
+    incarnation: str
+    topic: str
+    group: str
+    verdict: str
+    tokens: tuple[Token, ...]
+    delay_ms: int | None = None
+    reason: str = ""
+
+
+class Verdicts(msgspec.Struct):
+    """How many were settled, and which were not because their lease is lost.
+
+    `renewed` maps (lease, index) to its new (lease, index) where part of a lease was extended:
+    that part has a lease of its own from then on.
+    """
+
+    done: int = 0
+    lost: list[tuple[int, int | None]] = msgspec.field(default_factory=list)
+    renewed: dict[tuple[int, int], tuple[int, int]] = msgspec.field(default_factory=dict)
+    expires_at: int = 0
+    # Extended, but cancelled meanwhile: ack them if the work is done, else let them go.
+    cancelled: list[tuple[int, int]] = msgspec.field(default_factory=list)
+
+
+class Settling:
+    """One settle command at work."""
+
+    def __init__(self, tx: Transaction, command: Settle, topic: TopicRow, group: GroupRow) -> None:
+        self.tx = tx
+        self.command = command
+        self.topic = topic
+        self.group = group
+        self.retry = group.settings.retry or topic.settings.retry
+        self.verdicts = Verdicts()
+        self.touched: set[int] = set()
+
+    def run(self) -> Verdicts:
+        if self.command.incarnation != self.tx.incarnation:
+            for token in self.command.tokens:
+                self.verdicts.lost.extend((token.lease_id, index) for index in token.indexes or (None,))
+            return self.verdicts
+        for token in self.command.tokens:
+            if self.command.verdict == "ack" and token.indexes is None:
+                self._ack_all(token)
+            else:
+                self._settle(token)
+        if self.command.verdict != "extend":
+            for partition in self.touched:
+                note_settled(self.tx, self.topic, partition)
+        return self.verdicts
+
+    def _ack_all(self, token: Token) -> None:
+        """The common case: one statement ends the whole lease."""
+        row = self.tx.lease_delete(self.topic.tenant_id, token.lease_id)
+        if row is None:
+            self.verdicts.lost.append((token.lease_id, None))
+        elif not self._mine(row):
+            self.tx.lease_insert(row)
+            self.verdicts.lost.append((token.lease_id, None))
+        else:
+            self.touched.add(row.partition)
+            self.verdicts.done += row.live
+            self._acked(row, live_indexes(row))
+
+    def _acked(self, row: LeaseRow, indexes: Sequence[int]) -> None:
+        """Messages are finished."""
+
+    def _mine(self, row: LeaseRow) -> bool:
+        """Whether the row is a lease of the group that the command names."""
+        return row.state == LEASED and row.group == self.group.id
+
+    def _settle(self, token: Token) -> None:
+        row = self.tx.lease(self.topic.tenant_id, token.lease_id)
+        if row is None or not self._mine(row):
+            self.verdicts.lost.extend((token.lease_id, index) for index in token.indexes or (None,))
+            return
+        wanted = live_indexes(row) if token.indexes is None else list(dict.fromkeys(token.indexes))
+        held = [index for index in wanted if is_live(row, index)]
+        self.verdicts.lost.extend((row.id, index) for index in wanted if not is_live(row, index))
+        if not held:
+            return
+        held.sort()
+        self.touched.add(row.partition)
+        if self.command.verdict == "extend":
+            self._extend(row, held)
+        else:
+            self._take_out(row, held)
+            self._dispose(row, held)
+        self.verdicts.done += len(held)
+
+    def _take_out(self, row: LeaseRow, indexes: list[int]) -> None:
+        """Marks the messages done in their lease; the last one deletes it."""
+        if len(indexes) == row.live:
+            self.tx.lease_delete(row.tenant_id, row.id)
+        else:
+            self.tx.lease_settle(row, settle_bits(row, indexes), row.live - len(indexes))
+
+    def _dispose(self, row: LeaseRow, indexes: list[int]) -> None:
+        """Where messages go that were taken out of their lease."""
+        verdict, now = self.command.verdict, self.tx.now_ms
+        offsets = [offset_of(row, index) for index in indexes]
+        row = replace(row, state=WAITING, suspect=False, alone=False)
+        if verdict == "release":
+            self._wait(replace(row, attempts=row.attempts - 1, due_at=now), offsets)
+        elif verdict in ("nack", "bury"):
+            reason = self.command.reason or ("buried by its consumer" if verdict == "bury" else "")
+            failure = Failure(row.attempts, now, verdict, reason, row.consumer)
+            row = replace(row, history=add_failure(row.history, failure))
+            if verdict == "bury":
+                bury(self.tx, self.topic, self.group, row, offsets, reason)
+            else:
+                self._nack(row, offsets, reason)
+
+    def _nack(self, row: LeaseRow, offsets: list[int], reason: str) -> None:
+        """Back with a delay; expired ones are dropped, and after the last attempt they are buried."""
+        offsets = self._drop_expired(row, offsets)
+        if not offsets:
+            return
+        if row.attempts >= self.retry.max_attempts:
+            bury(self.tx, self.topic, self.group, row, offsets, reason or f"failed {row.attempts} times")
+            return
+        delay_ms = self.command.delay_ms
+        wait_ms = self.retry.delay_ms(row.attempts, draw) if delay_ms is None else delay_ms
+        self._wait(replace(row, due_at=self.tx.now_ms + wait_ms), offsets)
+
+    def _drop_expired(self, row: LeaseRow, offsets: list[int]) -> list[int]:
+        found = look_up(self.tx, row.tenant_id, row.partition, offsets)
+        past = {offset for offset, block, index in found.readable if has_expired(block, index, self.tx.now_ms)}
+        # Whether a message of a corrupt block expired cannot be read; the next claim will report it.
+        alive = [offset for offset in offsets if offset not in past]
+        if len(alive) < len(offsets):
+            self._tell_expired(row, offsets[0], len(offsets) - len(alive))
+        return alive
+
+    def _tell_expired(self, row: LeaseRow, offset: int, count: int) -> None:
+        tell(
+            self.tx,
+            self.topic,
+            self.group,
+            "ttl_expired",
+            partition=row.partition,
+            offset=offset,
+            count=count,
+            facts={},
+        )
+
+    def _wait(self, row: LeaseRow, offsets: list[int]) -> None:
+        self.tx.lease_insert(replace(over(row, offsets), consumer=""))
+        self.tx.aftermath.rings.add(row.partition)
+
+    def _extend(self, row: LeaseRow, indexes: list[int]) -> None:
+        """Moves the lease's end; a part of a lease gets one of its own."""
+        lease_ms = self.command.delay_ms or self.group.settings.lease_ms or self.topic.settings.lease_ms
+        self.verdicts.expires_at = self.tx.now_ms + lease_ms
+        # A consumer that only renews is at work too.
+        self.tx.consumer_seen(row.tenant_id, row.group, row.consumer, active=True)
+        if len(indexes) == row.live:
+            self.tx.lease_extend(row, self.verdicts.expires_at)
+            return
+        self._take_out(row, indexes)
+        part = self._part(row, indexes)
+        lease_id = self.tx.lease_insert(replace(part, due_at=self.verdicts.expires_at))
+        for new_index, index in enumerate(indexes):
+            self.verdicts.renewed[row.id, index] = (lease_id, new_index)
+
+    def _part(self, row: LeaseRow, indexes: list[int]) -> LeaseRow:
+        return over(row, [offset_of(row, index) for index in indexes])
