@@ -201,7 +201,7 @@ def coming(
     session: Session,
     minutes: Annotated[int, typer.Option(min=1, max=LIMITS.page_max, help="How far to look ahead.")] = 60,
 ) -> None:
-    """Show how many messages of a queue fall due in each of the next minutes; none is told to programs alone."""
+    """Show how many messages of a queue fall due in each of the next minutes. Empty ones are left out, save in JSON."""
     with session.client() as client:
         found = client.coming(topic, minutes=minutes)
     rows = [

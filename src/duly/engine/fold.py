@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from ..errors import CorruptBlock
 from ..limits import LIMITS
 from ..store.contract import LANED, TIMED, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
@@ -27,6 +28,8 @@ from .ids import index_ids
 from .index import ABSORB_FROM, RUN_BLOCK, Index, Stored, coming_together, front
 
 FAN = 16
+# The young end of the log has no more bytes than about this.
+_YOUNG_BYTES_MAX = 8 * 1024 * 1024
 # A run that a fold copies: its id, how far it is copied, and where it stood when the fold began.
 _Source = tuple[int, int, int]
 _progress = msgspec.msgpack.Decoder(list[_Source])
@@ -37,10 +40,10 @@ _SLICE = 4_000
 _LANED_LEVEL_MAX = 2
 
 
-def finish(index: Index) -> None:
+def finish(index: Index, *, all_young: bool = False) -> None:
     """Writes what an index holds, folds a little, and remembers it."""
     before = index.row.absorbed_to
-    written = index.write()
+    written = index.write(all_young=all_young)
     if index.row.absorbed_to > before:
         index_ids(index.tx, index.topic, index.partition, index.row.absorbed_to)
     if written or len(index.runs) > FAN:
@@ -48,18 +51,27 @@ def finish(index: Index) -> None:
     index.remember()
 
 
-def absorb_some(tx: Transaction, topic: TopicRow, partition: int) -> None:
-    """Called by publishers: keeps the part of the log that is not absorbed short."""
+def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> None:
+    """Called by publishers, with the bytes they bring: keeps the part of the log that is not absorbed short."""
     head = head_of(tx, topic.tenant_id, partition)
     known = tx.recall(("queue", partition))
     absorbed_to = tx.queue(topic.tenant_id, partition).absorbed_to if known is None else known[0].absorbed_to
-    if head.next_offset - max(absorbed_to, head.first_offset) < ABSORB_FROM:
+    start = max(absorbed_to, head.first_offset)
+    # Bytes since the last time, as far as this process knows: it need not be exact.
+    waiting: int = (tx.recall(("young bytes", partition)) or 0) + size
+    if head.next_offset - start < ABSORB_FROM and waiting < _YOUNG_BYTES_MAX:
+        tx.remember(("young bytes", partition), waiting)
         return
-    index = Index(tx, topic, partition)
-    # What came due before it was published goes first in its lane.
-    index.promote()
-    index.absorb(LIMITS.batch_messages_max)
-    finish(index)
+    tx.remember(("young bytes", partition), None)
+    try:
+        index = Index(tx, topic, partition)
+        # What came due before it was published goes first in its lane.
+        index.promote()
+        index.absorb(LIMITS.batch_messages_max)
+        finish(index, all_young=True)
+    except CorruptBlock:
+        # Claims will say so; publishing goes on.
+        pass
 
 
 def _fold_some(index: Index, most: int) -> None:

@@ -246,6 +246,8 @@ class Index:
         # How far the young end has been looked at; None: not yet.
         self._seen_to: int | None = known[3]
         self._behind = False
+        # What kept the log from being absorbed.
+        self.damage: CorruptBlock | None = None
         self._fresh: list[Fresh] = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in known[4]]
         # Of named lanes, just come in: they get their tags together, so that each lane's are in order of due time.
         self._untagged: list[tuple[Entries, Any, Columns | None, bool]] = []
@@ -317,8 +319,15 @@ class Index:
         self._seen_to = max(start, stop)
         if stop <= start:
             return 0
-        blocks = list(self.tx.blocks(self.topic.tenant_id, self.partition, start, stop))
-        self._seen_to = stop = blocks[-1].end
+        blocks: list[Block] = []
+        try:
+            blocks.extend(self.tx.blocks(self.topic.tenant_id, self.partition, start, stop))
+        except CorruptBlock as error:
+            # What lies before it is served. It is not passed over: nobody would know what it held.
+            self.damage = error
+        self._seen_to = stop = blocks[-1].end if blocks else start
+        if not blocks:
+            return 0
         entries, weights = _entries_of(blocks, self.topic)
         wanted = entries.seq >= start
         if not known and self.row.taken:
@@ -505,15 +514,18 @@ class Index:
 
     # Writing
 
-    def write(self) -> int:
-        """Writes positions, and what is fresh and still there; returns how much that was."""
+    def write(self, *, all_young: bool = False) -> int:
+        """Writes positions, and what is fresh and still there; returns how much that was.
+
+        With `all_young` the young end becomes runs now.
+        """
         if self._untagged:
             self._tag()
         for view in self._stored.values():
             if view.pos != view.run.pos:
                 self._move(view.run, view.pos)
         written = 0
-        settle = self._young_ends()
+        settle = self._young_ends(all_young)
         for fresh in self._fresh:
             if fresh.left and (settle or not fresh.young):
                 written += fresh.left
@@ -522,13 +534,13 @@ class Index:
         self._stored = {}
         return written
 
-    def _young_ends(self) -> bool:
+    def _young_ends(self, now: bool) -> bool:
         """Notes what was served of the young end. True if it is to become runs now, or nothing is left of it."""
         if self._seen_to is None:
             return False
         length = self._seen_to - self.row.absorbed_to
         left = sum(fresh.left for fresh in self._fresh if fresh.young)
-        if length >= ABSORB_FROM or not left:
+        if now or length >= ABSORB_FROM or not left:
             if length:
                 self.row = replace(self.row, absorbed_to=self._seen_to, taken=b"")
             return True
@@ -570,7 +582,7 @@ class Index:
             level=level,
             count=len(entries),
             pos=0,
-            blocks=0,
+            blocks=-(-len(entries) // RUN_BLOCK),
             low=int(entries.seq.min()),
             high=int(entries.seq.max()),
             coming=coming_of(entries) if kind == TIMED else None,
@@ -579,9 +591,9 @@ class Index:
         if run.expires_max is not None:
             schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, run.expires_max)
         run = replace(run, id=self.tx.run_insert(self.topic.tenant_id, run))
-        blocks = self.add_blocks(run, 0, entries, columns)
-        self.runs[run.id] = replace(run, blocks=blocks)
-        return self.runs[run.id]
+        self.add_blocks(run, 0, entries, columns)
+        self.runs[run.id] = run
+        return run
 
     def add_blocks(self, run: RunRow, first: int, entries: Entries, columns: Columns) -> int:
         """Writes blocks of a run from number `first` on; returns how many."""

@@ -156,7 +156,7 @@ class _Tail:
         note_published(tx, self.topic, self.partition)
         if self.topic.settings.kind == "queue":
             self._note_expiries(tx)
-            absorb_some(tx, self.topic, self.partition)
+            absorb_some(tx, self.topic, self.partition, sum(piece.bytes for piece in self.pieces))
 
     def _note_expiries(self, tx: Transaction) -> None:
         """A queue is looked at when the last of what came in has expired: nobody may ever claim it."""

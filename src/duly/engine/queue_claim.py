@@ -126,6 +126,8 @@ class _Serving:
             more |= self.index.absorb() > 0
             more |= self.index.admit() > 0
             self._deal(wishes)
+            if self.index.damage is not None:
+                self._report(self.index.damage, wishes)
         except CorruptBlock as error:
             # Nothing before this point was consumed: what lies before it has been dealt.
             self._report(error, wishes)

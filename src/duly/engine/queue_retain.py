@@ -26,6 +26,8 @@ from .lookup import messages_at
 
 # Settled messages that a log may hold besides as many as are not.
 _SLACK = 20_000
+# Unless the log has more bytes than this.
+_BYTES_SLACK = 64 * 1024 * 1024
 # A block with no more messages left than one in so many is emptied.
 _FEW = 50
 # A run that is being folded is looked at again after this.
@@ -39,7 +41,8 @@ def droppable(tx: Transaction, topic: TopicRow, partition: int, bound: int) -> t
     low = min([index.row.absorbed_to, bound, *(run.low for run in index.runs.values()), *_others(tx, topic, partition)])
     inner: list[int] = []
     count = head.next_offset - max(low, head.first_offset)
-    if count > 2 * _live(tx, topic, index) + _SLACK:
+    _, size = tx.log_size(topic.tenant_id, partition, low)
+    if count > 2 * _live(tx, topic, index) + (_SLACK if size < _BYTES_SLACK else 0):
         low, inner = _look_closely(tx, topic, index, bound)
     return max(low, head.first_offset), inner
 
