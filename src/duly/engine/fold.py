@@ -1,11 +1,11 @@
-"""Fold: sixteen runs of a size become one of the next, a slice at a time.
+"""Fold: FAN runs of a size become one of the next, a slice at a time.
 
 The new run is built aside, invisible, from the front of its sources on; they are served meanwhile. When the
 last slice is copied the sources go and the new run takes their place, in one transaction, and begins after
 what was consumed while it was being built. That is a prefix of it: whoever is served is served in the order
 of the entries, so of what the sources held together when the fold began exactly the first so many have been
-consumed. (Not so what was consumed before: a source may have come later, and hold what is more urgent.) Holes
-move along, for they name messages and not positions.
+consumed. (Not so what was consumed before: a source may have come later, and hold what is more urgent.) What
+is a hole when its turn to be copied comes is left out; what becomes one later is one of the new run too.
 
 Every writer that adds entries folds some more of them than it adds, so runs stay few however fast they
 come, and nobody waits for more than a slice. A slice copied is durable: whoever comes next goes on, in this
@@ -25,29 +25,29 @@ from .agenda import TRUNCATE, schedule
 from .entries import Entries, concat, order_ready, order_waiting
 from .find import head_of
 from .ids import index_ids
-from .index import ABSORB_FROM, RUN_BLOCK, Index, Stored, coming_together, front
+from .index import ABSORB_FROM, RUN_BLOCK, Index, Progress, coming_together, progress_of
+from .views import Proposal, Stored, front
 
-FAN = 16
+FAN = 28
+# Past so many even those fold who add nothing.
+_RUNS_MAX = 64
 # The young end of the log has no more bytes than about this.
 _YOUNG_BYTES_MAX = 8 * 1024 * 1024
-# A run that a fold copies: its id, how far it is copied, and where it stood when the fold began.
-_Source = tuple[int, int, int]
-_progress = msgspec.msgpack.Decoder(list[_Source])
-
 # Entries a slice: a few milliseconds of other people's time.
 _SLICE = 4_000
 # Runs of named lanes are not folded past this: their tails are held in memory (fairness.py).
 _LANED_LEVEL_MAX = 2
 
 
-def finish(index: Index, *, all_young: bool = False) -> None:
+def finish(index: Index, young: str = "") -> None:
     """Writes what an index holds, folds a little, and remembers it."""
     before = index.row.absorbed_to
-    written = index.write(all_young=all_young)
+    written = index.write(young)
     if index.row.absorbed_to > before:
         index_ids(index.tx, index.topic, index.partition, index.row.absorbed_to)
-    if written or len(index.runs) > FAN:
-        _fold_some(index, 3 * written + _SLICE // 2)
+    ended = any(run.target and not run.left for run in index.runs.values())
+    if written or ended or len(index.runs) > _RUNS_MAX:
+        _fold_some(index, 5 * written // 2 + 500)
     index.remember()
 
 
@@ -64,14 +64,16 @@ def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> 
         return
     tx.remember(("young bytes", partition), None)
     try:
-        index = Index(tx, topic, partition)
-        # What came due before it was published goes first in its lane.
-        index.promote()
-        index.absorb(LIMITS.batch_messages_max)
-        finish(index, all_young=True)
+        for _ in tx.blocks(topic.tenant_id, partition, start, head.next_offset):
+            pass
     except CorruptBlock:
         # Claims will say so; publishing goes on.
-        pass
+        return
+    index = Index(tx, topic, partition)
+    # What came due before it was published goes first in its lane.
+    index.promote()
+    index.absorb(LIMITS.batch_messages_max)
+    finish(index, "all")
 
 
 def _fold_some(index: Index, most: int) -> None:
@@ -107,6 +109,7 @@ def _begin(index: Index) -> None:
             count=0,
             pos=0,
             blocks=0,
+            block=RUN_BLOCK,
             low=min(run.low for run in runs),
             high=max(run.high for run in runs),
             sources=progress,
@@ -121,18 +124,15 @@ def _begin(index: Index) -> None:
 def _copy(index: Index, target: RunRow, most: int) -> int:
     """Copies a slice; when nothing is left, swaps. Returns how many entries were copied."""
     assert target.sources is not None
-    progress: list[_Source] = _progress.decode(target.sources)
+    progress = progress_of(target)
     views = [Stored(index, index.runs[run], max(copied, index.runs[run].pos)) for run, copied, _ in progress]
     order = order_waiting if target.kind == TIMED else order_ready
     # Whole blocks, so that all but the last have the same size.
-    want = max(RUN_BLOCK, most // RUN_BLOCK * RUN_BLOCK)
+    want = max(target.block, most // target.block * target.block)
     proposal = front(views, want, order)
     count = len(proposal.entries)
     if count:
-        columns = proposal.messages(count)
-        blocks = index.add_blocks(target, target.blocks, proposal.entries, columns)
-        proposal.consume(count)
-        target = replace(target, count=target.count + count, blocks=target.blocks + blocks)
+        target = _append(index, target, proposal, last=count == sum(view.left for view in views))
     progress = [(run, view.pos, began) for view, (run, _, began) in zip(views, progress, strict=True)]
     target = replace(target, sources=msgspec.msgpack.encode(progress))
     index.runs[target.id] = target
@@ -143,16 +143,32 @@ def _copy(index: Index, target: RunRow, most: int) -> int:
     return count
 
 
-def _swap(index: Index, target: RunRow, progress: list[_Source]) -> None:
+def _append(index: Index, target: RunRow, proposal: Proposal, *, last: bool) -> RunRow:
+    """Adds entries and their messages to the new run, in whole blocks, without those that are holes by now."""
+    holes = index.is_hole(proposal)
+    live = np.arange(len(proposal.entries)) if holes is None else np.flatnonzero(~holes)
+    count = len(live) if last else len(live) // target.block * target.block
+    passed = len(proposal.entries) if last or count == len(live) else int(live[count])
+    if count:
+        columns = proposal.messages(passed)
+        if count < passed:
+            columns = columns.take(live[:count])
+        blocks = index.add_blocks(target, target.blocks, proposal.entries.take(live[:count]), columns, soon=False)
+        target = replace(target, count=target.count + count, blocks=target.blocks + blocks)
+    proposal.consume(passed)
+    return target
+
+
+def _swap(index: Index, target: RunRow, progress: list[Progress]) -> None:
     """The new run takes the place of those it was made of."""
     tenant_id = index.topic.tenant_id
     sources = [index.runs[run] for run, _, _ in progress]
     moved = [index.runs[run] for run, _, began in progress if index.runs[run].pos > began]
     pos = _consumed(index, target, moved)
     for run in sources:
-        if run.id in index.holes:
+        if run.id in index.late_holes:
             index.tx.holes_move(tenant_id, index.partition, run.id, target.id)
-            index.holes[target.id] = index.holes.get(target.id, frozenset()) | index.holes[run.id]
+            index.holes[target.id] = index.holes.get(target.id, frozenset()) | index.late_holes[run.id]
         index.drop_run(run.id)
     ends = [run.expires_max for run in sources]
     expires_max = None if None in ends else max(end for end in ends if end is not None)
@@ -186,7 +202,7 @@ def _consumed(index: Index, target: RunRow, sources: list[RunRow]) -> int:
     if low == 0:
         return 0
     entries = index.entries(target.id, low - 1)
-    return (low - 1) * RUN_BLOCK + _count_not_after(entries, furthest, order)
+    return (low - 1) * target.block + _count_not_after(entries, furthest, order)
 
 
 def _not_after(one: Entries, other: Entries, order: object) -> bool:

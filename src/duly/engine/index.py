@@ -21,8 +21,8 @@ knows is remembered between transactions and dropped when another process has wr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,194 +32,25 @@ from ..errors import CorruptBlock
 from ..store.contract import LANED, READY, TIMED, HoleRow, QueueRow, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .block import Block, Place, encode
-from .columns import Columns, gather
+from .columns import Columns
 from .entries import Entries, concat, lane_hash, make_entries, order_ready, order_waiting, place_of
 from .fairness import Clocks, Tails, give_tags, tails_of, weigh
 from .find import head_of
 from .limited import admit, enter, is_limited
 from .lookup import messages_at, without_big
+from .views import Ahead, Fresh, Merged, Proposal, Stored, View, front
 
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
 ABSORB_MAX = 16_384
-ABSORB_FROM = 4_096
+ABSORB_FROM = 2_048
 # So many that have come due are promoted by one claim.
 PROMOTE_MAX = 8_192
-# Entries a block of a run.
+# So many runs are served beside those that have been merged before all are merged anew.
+_BESIDE_MAX = 8
+# Entries a block of a run that is made now.
 RUN_BLOCK = 1_000
 MINUTE_MS = 60_000
 _NEVER = 2**62
-
-
-class View(Protocol):
-    """Sorted entries that can be looked at from the front, and consumed."""
-
-    @property
-    def left(self) -> int:
-        """Entries not consumed."""
-        ...
-
-    def peek(self, count: int) -> Entries:
-        """The next entries."""
-        ...
-
-    def messages(self, count: int) -> Columns:
-        """The messages of the next entries."""
-        ...
-
-    def consume(self, count: int) -> None:
-        """Passes over the next entries."""
-        ...
-
-
-class Fresh:
-    """Entries that are in no run yet. `young`: they are of the end of the log, and may stay so."""
-
-    def __init__(
-        self,
-        kind: int,
-        entries: Entries,
-        fetch: Callable[[Entries], Columns],
-        columns: Columns | None = None,
-        *,
-        young: bool = False,
-    ) -> None:
-        self.kind = kind
-        self.entries = entries
-        self.young = young
-        self._fetch = fetch
-        # Given when the messages are at hand already, in the order of the entries.
-        self.columns = columns
-        self.pos = 0
-
-    @property
-    def left(self) -> int:
-        return len(self.entries) - self.pos
-
-    def peek(self, count: int) -> Entries:
-        return self.entries.take(slice(self.pos, self.pos + count))
-
-    def messages(self, count: int) -> Columns:
-        if self.columns is not None:
-            return self.columns.slice(self.pos, min(self.pos + count, len(self.entries)))
-        return self._fetch(self.peek(count))
-
-    def consume(self, count: int) -> None:
-        self.pos += count
-
-    def drop(self, which: np.ndarray[Any, Any]) -> None:
-        """Takes messages out, as if they had been served; `which` is a mask over what is left."""
-        at = np.arange(self.pos, len(self.entries))
-        order = np.concatenate((np.arange(self.pos), at[which], at[~which]))
-        self.entries = self.entries.take(order)
-        if self.columns is not None:
-            self.columns = self.columns.take(order)
-        self.pos += int(which.sum())
-
-
-class Stored:
-    """A run, from a position on."""
-
-    def __init__(self, index: Index, run: RunRow, pos: int | None = None) -> None:
-        self.index = index
-        self.run = run
-        self.pos = run.pos if pos is None else pos
-
-    @property
-    def kind(self) -> int:
-        """What kind of run it is."""
-        return self.run.kind
-
-    @property
-    def left(self) -> int:
-        return self.run.count - self.pos
-
-    def peek(self, count: int) -> Entries:
-        return concat([part for _, part in self._parts(count)])
-
-    def messages(self, count: int) -> Columns:
-        found = []
-        for number, low, high in self._blocks(count):
-            try:
-                columns = self.index.block(self.run.id, number).columns.slice(low, high)
-            except CorruptBlock:
-                # The log has them too.
-                columns = self.index.fetch(self.index.entries(self.run.id, number).take(slice(low, high)))
-            found.append(columns)
-        return gather(found)
-
-    def consume(self, count: int) -> None:
-        self.pos += count
-
-    def _parts(self, count: int) -> list[tuple[int, Entries]]:
-        return [
-            (number, self.index.entries(self.run.id, number).take(slice(low, high)))
-            for number, low, high in self._blocks(count)
-        ]
-
-    def _blocks(self, count: int) -> list[tuple[int, int, int]]:
-        """(block, from, to) of the next entries."""
-        end = min(self.run.count, self.pos + count)
-        found, at = [], self.pos
-        while at < end:
-            number = at // RUN_BLOCK
-            first = number * RUN_BLOCK
-            stop = min(end, first + RUN_BLOCK)
-            found.append((number, at - first, stop - first))
-            at = stop
-        return found
-
-
-class Proposal(msgspec.Struct):
-    """The next entries of several views in one order; nothing is consumed yet."""
-
-    views: list[Any]
-    entries: Entries
-    # By entry: its view, and its place behind that view's front.
-    origin: np.ndarray[Any, Any]
-    place: np.ndarray[Any, Any]
-
-    def messages(self, count: int) -> Columns:
-        """The messages of the first entries, in order."""
-        origin, place = self.origin[:count], self.place[:count]
-        counts = np.bincount(origin, minlength=len(self.views))
-        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-        parts = [view.messages(int(n)) for view, n in zip(self.views, counts, strict=True) if n]
-        at = starts[origin] + place
-        in_order = len(parts) == 1 and bool((at == np.arange(count)).all())
-        return gather(parts, None if in_order else at)
-
-    def consume(self, count: int) -> None:
-        """Passes over the first entries."""
-        for view, n in zip(self.views, np.bincount(self.origin[:count], minlength=len(self.views)), strict=True):
-            if n:
-                view.consume(int(n))
-
-
-def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = order_ready) -> Proposal:
-    """The next `want` entries of all views together, or all when there are fewer."""
-    views = [view for view in views if view.left]
-    if not views:
-        return Proposal([], concat([]), np.zeros(0, np.int64), np.zeros(0, np.int64))
-    widths = [min(view.left, max(32, 2 * want // len(views))) for view in views]
-    while True:
-        windows = [view.peek(width) for view, width in zip(views, widths, strict=True)]
-        sizes = [len(window) for window in windows]
-        starts = np.concatenate(([0], np.cumsum(sizes)))
-        together = concat(windows)
-        sequence = order(together)
-        # Past the last entry of a window that has more behind it nothing is known.
-        place_of_entry = np.empty(len(sequence), np.int64)
-        place_of_entry[sequence] = np.arange(len(sequence))
-        cut = [(int(place_of_entry[starts[n + 1] - 1]), n) for n, view in enumerate(views) if view.left > sizes[n]]
-        safe = min(cut)[0] + 1 if cut else len(sequence)
-        if safe >= want or not cut:
-            break
-        for at, n in cut:
-            if at < want:
-                widths[n] = min(views[n].left, widths[n] * 4)
-    chosen = sequence[: min(want, safe)]
-    origin = np.searchsorted(starts, chosen, side="right") - 1
-    return Proposal(list(views), together.take(chosen), origin, chosen - starts[origin])
 
 
 class Index:
@@ -235,23 +66,29 @@ class Index:
             known = (
                 tx.queue(topic.tenant_id, partition),
                 {run.id: run for run in tx.runs(topic.tenant_id, partition)},
-                _by_run(tx.holes(topic.tenant_id, partition)),
+                *_by_run(tx.holes(topic.tenant_id, partition)),
                 None,
                 (),
+                {},
             )
         self.row: QueueRow = known[0]
         self._row_stored = self.row
         self.runs: dict[int, RunRow] = dict(known[1])
         self.holes: dict[int, frozenset[int]] = dict(known[2])
+        # Of those, the ones that a fold had copied before.
+        self.late_holes: dict[int, frozenset[int]] = dict(known[3])
         # How far the young end has been looked at; None: not yet.
-        self._seen_to: int | None = known[3]
+        self._seen_to: int | None = known[4]
         self._behind = False
         # What kept the log from being absorbed.
         self.damage: CorruptBlock | None = None
-        self._fresh: list[Fresh] = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in known[4]]
+        self._fresh: list[Fresh] = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in known[5]]
         # Of named lanes, just come in: they get their tags together, so that each lane's are in order of due time.
         self._untagged: list[tuple[Entries, Any, Columns | None, bool]] = []
         self._stored: dict[int, Stored] = {}
+        # By kind: what lies ahead in its runs, merged by an earlier claim, and how far that has been consumed.
+        self._ahead: dict[int, tuple[int, int, frozenset[int]]] = dict(known[6])
+        self._merged: dict[int, Merged] = {}
 
     # Reading
 
@@ -269,18 +106,46 @@ class Index:
         """The messages of entries, from the log."""
         return messages_at(self.tx, self.topic.tenant_id, self.partition, entries.seq)
 
-    def stored(self, kind: int) -> list[Stored]:
+    def servable(self, kind: int) -> list[RunRow]:
         """The runs of a kind that can be served from."""
-        for run in self.runs.values():
-            if run.id not in self._stored and run.sources is None:
-                self._stored[run.id] = Stored(self, run)
-        return [view for view in self._stored.values() if view.run.kind == kind]
+        return [run for run in self.runs.values() if run.kind == kind and run.sources is None]
 
     def views(self, kind: int) -> list[View]:
-        """Everything of a kind that can be served: its runs, and what is fresh."""
+        """Everything of a kind that can be served: its runs, many of them as one, and what is fresh."""
         if kind == LANED and self._untagged:
             self._tag()
-        return [*self.stored(kind), *(fresh for fresh in self._fresh if fresh.kind == kind)]
+        runs = {run.id: run for run in self.servable(kind)}
+        found: list[View] = []
+        merged = self._merged_runs(kind, runs)
+        if merged is not None:
+            found.append(merged)
+        for run in runs.values():
+            if merged is None or run.id not in merged.of:
+                if run.id not in self._stored:
+                    self._stored[run.id] = Stored(self, run)
+                found.append(self._stored[run.id])
+        return [*found, *(fresh for fresh in self._fresh if fresh.kind == kind)]
+
+    def _merged_runs(self, kind: int, runs: dict[int, RunRow]) -> Merged | None:
+        """Many runs as one view: as before, with later ones beside it until those are many too."""
+        if kind == TIMED or kind in self._merged:
+            return self._merged.get(kind)
+        serial, pos, covered = self._ahead.get(kind, (-1, 0, frozenset()))
+        ahead: Ahead | None = self.tx.cached(("ahead", self.partition, serial))
+        if ahead is None or not covered <= runs.keys() or len(runs) - len(covered) >= _BESIDE_MAX:
+            if len(runs) <= _BESIDE_MAX // 2:
+                return None
+            ahead, pos, covered = None, 0, frozenset(runs)
+        merged = Merged(self, kind, [runs[run] for run in sorted(covered)], ahead, pos)
+        self._merged[kind] = merged
+        return merged
+
+    def all_views(self) -> list[tuple[int, Stored | Fresh]]:
+        """Every run by itself, and what is fresh, with their kinds."""
+        if self._untagged:
+            self._tag()
+        stored = [(kind, Stored(self, run)) for kind in (READY, LANED, TIMED) for run in self.servable(kind)]
+        return [*stored, *((fresh.kind, fresh) for fresh in self._fresh)]
 
     @property
     def young(self) -> list[Fresh]:
@@ -359,7 +224,8 @@ class Index:
         if due:
             columns = proposal.messages(due)
             entries = proposal.entries.take(slice(0, due))
-            gone = np.isin(entries.seq, self._holes_of(views)) if self.holes else None
+            gone = self.is_hole(proposal)
+            gone = None if gone is None else gone[:due]
             proposal.consume(due)
             if gone is not None and gone.any():
                 kept = np.flatnonzero(~gone)
@@ -463,11 +329,12 @@ class Index:
     def _tails(self) -> list[Tails]:
         """The last tag of every lane that has something ready."""
         found = []
-        for view in self.views(LANED):
-            if isinstance(view, Stored) and view.left:
-                found.append(self._stored_tails(view))
-            elif isinstance(view, Fresh) and view.left:
-                found.append(tails_of(view.peek(view.left)))
+        for run in self.servable(LANED):
+            if run.left:
+                found.append(self._stored_tails(Stored(self, run)))
+        for fresh in self._fresh:
+            if fresh.kind == LANED and fresh.left:
+                found.append(tails_of(fresh.peek(fresh.left)))
         return found
 
     def _stored_tails(self, view: Stored) -> Tails:
@@ -480,67 +347,96 @@ class Index:
 
     # Leaving
 
-    def _holes_of(self, views: Sequence[Any]) -> np.ndarray[Any, Any]:
-        seqs = [seq for view in views if isinstance(view, Stored) for seq in self.holes.get(view.run.id, ())]
-        return np.array(seqs, np.int64)
-
     def is_hole(self, proposal: Proposal) -> np.ndarray[Any, Any] | None:
         """Which of the entries were cancelled or moved; None when none can be."""
         if not self.holes:
             return None
-        found = np.isin(proposal.entries.seq, self._holes_of(proposal.views))
-        # The same message may have come back, in another run.
-        for n, view in enumerate(proposal.views):
-            if not isinstance(view, Stored) or view.run.id not in self.holes:
-                found[proposal.origin == n] = False
+        runs = proposal.runs()
+        found = np.zeros(len(runs), bool)
+        for run, seqs in self.holes.items():
+            own = runs == run
+            if own.any():
+                found[own] = np.isin(proposal.entries.seq[own], list(seqs))
         return found
 
-    def add_hole(self, run: int, seq: int, due_at: int) -> None:
-        """Takes a message out of the middle of a run."""
-        self.tx.hole_insert(self.topic.tenant_id, self.partition, HoleRow(run, seq, due_at))
+    def add_hole(self, run: int, seq: int, due_at: int, pos: int) -> None:
+        """Takes a message out of the middle of a run, where it stands at a position."""
+        late = self._is_copied(self.runs[run], pos)
+        self.tx.hole_insert(self.topic.tenant_id, self.partition, HoleRow(run, seq, due_at, late))
         self.holes[run] = self.holes.get(run, frozenset()) | {seq}
+        if late:
+            self.late_holes[run] = self.late_holes.get(run, frozenset()) | {seq}
 
-    def close_holes(self, proposal: Proposal, count: int, which: Any) -> None:
-        """Forgets holes that have been passed over."""
-        for n, view in enumerate(proposal.views):
-            if isinstance(view, Stored) and view.run.id in self.holes and not view.run.target:
-                seqs = proposal.entries.seq[:count][which & (proposal.origin[:count] == n)].tolist()
-                if seqs:
-                    self.tx.holes_delete(self.topic.tenant_id, self.partition, view.run.id, seqs)
-                    left = self.holes[view.run.id] - set(seqs)
-                    self.holes[view.run.id] = left
-                    if not left:
-                        del self.holes[view.run.id]
+    def _is_copied(self, run: RunRow, pos: int) -> bool:
+        """Whether a fold has copied an entry of a run already."""
+        if not run.target:
+            return False
+        for source, copied, _ in progress_of(self.runs[run.target]):
+            if source == run.id:
+                return pos < copied
+        return False
+
+    def close_holes(self, proposal: Proposal, which: Any) -> None:
+        """Forgets holes that have been passed over. (A fold passes over them too, or has counted them as consumed.)"""
+        if not which.any():
+            return
+        runs = proposal.runs()[: len(which)]
+        seqs = proposal.entries.seq[: len(which)]
+        for run in np.unique(runs[which]).tolist():
+            passed = seqs[which & (runs == run)].tolist()
+            self.tx.holes_delete(self.topic.tenant_id, self.partition, run, passed)
+            for holes in (self.holes, self.late_holes):
+                if run in holes:
+                    holes[run] = holes[run] - set(passed)
+                    if not holes[run]:
+                        del holes[run]
 
     # Writing
 
-    def write(self, *, all_young: bool = False) -> int:
+    def write(self, young: str = "") -> int:
         """Writes positions, and what is fresh and still there; returns how much that was.
 
-        With `all_young` the young end becomes runs now.
+        The young end becomes runs when it is long; with `young` "all" now, and with "none" not: it is looked at
+        anew the next time, as if it had not been.
         """
         if self._untagged:
             self._tag()
         for view in self._stored.values():
             if view.pos != view.run.pos:
                 self._move(view.run, view.pos)
+        for kind, merged in self._merged.items():
+            for run, count in merged.served().items():
+                self._move(self.runs[run], self.runs[run].pos + count)
+            self._keep_ahead(kind, merged)
+        self._merged = {}
         written = 0
-        settle = self._young_ends(all_young)
+        settle = self._young_ends(young)
         for fresh in self._fresh:
             if fresh.left and (settle or not fresh.young):
                 written += fresh.left
                 self.add_run(fresh.kind, 0, fresh.peek(fresh.left), fresh.messages(fresh.left))
         self._fresh = [] if settle else [fresh for fresh in self._fresh if fresh.young and fresh.left]
+        if young == "none":
+            self._fresh, self._seen_to = [], None
         self._stored = {}
         return written
 
-    def _young_ends(self, now: bool) -> bool:
+    def _keep_ahead(self, kind: int, merged: Merged) -> None:
+        """What lies ahead, for the next claim, in a cache that may forget it."""
+        ahead = merged.ahead
+        key = ("ahead", self.partition, ahead.serial)
+        if self.tx.cached(key) is None:
+            self.tx.cache(key, ahead, ahead.bytes)
+        covered = frozenset(run for run in merged.of if run in self.runs)
+        self._ahead[kind] = (ahead.serial, merged.pos, covered)
+
+    def _young_ends(self, young: str) -> bool:
         """Notes what was served of the young end. True if it is to become runs now, or nothing is left of it."""
         if self._seen_to is None:
             return False
         length = self._seen_to - self.row.absorbed_to
         left = sum(fresh.left for fresh in self._fresh if fresh.young)
-        if now or length >= ABSORB_FROM or not left:
+        if young == "all" or (length >= ABSORB_FROM and young != "none") or not left:
             if length:
                 self.row = replace(self.row, absorbed_to=self._seen_to, taken=b"")
             return True
@@ -558,7 +454,10 @@ class Index:
         if self.row != self._row_stored:
             self.tx.queue_put(self.topic.tenant_id, self.partition, self.row)
         young = _few([(fresh.kind, fresh.peek(fresh.left)) for fresh in self._fresh])
-        self.tx.remember(("queue", self.partition), (self.row, self.runs, self.holes, self._seen_to, young))
+        self.tx.remember(
+            ("queue", self.partition),
+            (self.row, self.runs, self.holes, self.late_holes, self._seen_to, young, self._ahead),
+        )
 
     def _move(self, run: RunRow, pos: int) -> None:
         if pos >= run.count and not run.target:
@@ -571,8 +470,12 @@ class Index:
         """Deletes a run and what belongs to it."""
         self.tx.run_delete(self.topic.tenant_id, self.partition, run)
         self.tx.remember(("tails", run), None)
-        self.runs.pop(run, None)
+        gone = self.runs.pop(run, None)
         self.holes.pop(run, None)
+        self.late_holes.pop(run, None)
+        if gone is not None and gone.left and not gone.sources:
+            # It went before it was consumed: what was merged of it is void.
+            self._ahead.pop(gone.kind, None)
 
     def add_run(self, kind: int, level: int, entries: Entries, columns: Columns) -> RunRow:
         """Writes sorted entries as a run, with their messages."""
@@ -583,6 +486,7 @@ class Index:
             count=len(entries),
             pos=0,
             blocks=-(-len(entries) // RUN_BLOCK),
+            block=RUN_BLOCK,
             low=int(entries.seq.min()),
             high=int(entries.seq.max()),
             coming=coming_of(entries) if kind == TIMED else None,
@@ -595,19 +499,19 @@ class Index:
         self.runs[run.id] = run
         return run
 
-    def add_blocks(self, run: RunRow, first: int, entries: Entries, columns: Columns) -> int:
-        """Writes blocks of a run from number `first` on; returns how many."""
+    def add_blocks(self, run: RunRow, first: int, entries: Entries, columns: Columns, *, soon: bool = True) -> int:
+        """Writes blocks of a run from number `first` on; returns how many. `soon`: they may be read again soon."""
         tenant_id = self.topic.tenant_id
         columns = without_big(columns)
-        starts = range(0, len(entries), RUN_BLOCK)
+        starts = range(0, len(entries), run.block)
         for number, start in enumerate(starts, start=first):
-            stop = min(start + RUN_BLOCK, len(entries))
+            stop = min(start + run.block, len(entries))
             place = Place(tenant_id, self.partition, place_of(run.id, number))
             some = columns.slice(start, stop)
             block = Block(place, some.count, 0, some, [])
             stored = encode(place, some, 0, [])
             part = entries.take(slice(start, stop))
-            self.tx.run_block_insert(tenant_id, self.partition, run.id, number, part, block, stored)
+            self.tx.run_block_insert(tenant_id, self.partition, run.id, number, part, block, stored, soon=soon)
         return len(starts)
 
 
@@ -624,11 +528,25 @@ def _few(young: list[tuple[int, Entries]]) -> tuple[tuple[int, Entries], ...]:
     return tuple(together)
 
 
-def _by_run(holes: list[HoleRow]) -> dict[int, frozenset[int]]:
+def _by_run(holes: list[HoleRow]) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
+    """All holes, and the late ones, by run."""
     found: dict[int, set[int]] = defaultdict(set)
+    late: dict[int, set[int]] = defaultdict(set)
     for hole in holes:
         found[hole.run].add(hole.seq)
-    return {run: frozenset(seqs) for run, seqs in found.items()}
+        if hole.late:
+            late[hole.run].add(hole.seq)
+    return {run: frozenset(s) for run, s in found.items()}, {run: frozenset(s) for run, s in late.items()}
+
+
+# A run that a fold copies: its id, how far it is copied, and where it stood when the fold began.
+Progress = tuple[int, int, int]
+_progress = msgspec.msgpack.Decoder(list[Progress])
+
+
+def progress_of(target: RunRow) -> list[Progress]:
+    """How far the runs that a fold copies have been copied."""
+    return _progress.decode(target.sources) if target.sources else []
 
 
 def _entries_of(blocks: Sequence[Block], topic: TopicRow) -> tuple[Entries, Any]:

@@ -28,11 +28,12 @@ from .entries import lane_hash
 from .find import find_group, find_queue, head_of
 from .fold import finish
 from .ids import find_places
-from .index import MINUTE_MS, Fresh, Index, Stored
+from .index import MINUTE_MS, Index
 from .lease import is_live, read_history
 from .limited import free, is_limited
 from .lookup import messages_at, with_big
 from .queue_lease import keys_of
+from .views import Fresh, Stored
 
 EVERYTHING = 2**40
 
@@ -92,8 +93,9 @@ class Standing(msgspec.Struct, frozen=True):
     state: str
     priority: int = 0
     due_at: int = 0
-    # In which run, or fresh; None: in neither.
+    # In which run, or fresh, or in its lane; None: in none of these. In a run: at which position.
     view: Any = None
+    pos: int = 0
     loose: LooseRow | None = None
     lease: LeaseRow | None = None
     attempts: int = 0
@@ -110,7 +112,7 @@ def locate(index: Index, group: GroupRow, offsets: Sequence[int]) -> dict[int, S
     for offset, row in loose.items():
         if row.waits:
             state = "ready" if row.due_at <= tx.now_ms else "retrying" if row.attempts else "waiting"
-            found[offset] = Standing(state, row.priority, row.due_at, None, row, None, row.attempts, row.history)
+            found[offset] = Standing(state, row.priority, row.due_at, None, 0, row, None, row.attempts, row.history)
     if is_limited(index.topic):
         for offset in wanted.tolist():
             waits = tx.lane_waits(tenant_id, partition, offset - 1, 1)
@@ -118,17 +120,17 @@ def locate(index: Index, group: GroupRow, offsets: Sequence[int]) -> dict[int, S
                 own = loose.get(offset)
                 attempts, history = (0, None) if own is None else (own.attempts, own.history)
                 found[offset] = Standing(
-                    "ready", waits[0].priority, waits[0].due_at, waits[0], own, None, attempts, history
+                    "ready", waits[0].priority, waits[0].due_at, waits[0], 0, own, None, attempts, history
                 )
     left = wanted[~np.isin(wanted, list(found))]
-    for kind, view in _all_views(index):
+    for kind, view in index.all_views():
         if not len(left):
             break
-        for offset, priority, due in _search(index, view, left):
+        for offset, priority, due, pos in _search(index, view, left):
             own = loose.get(offset)
             state = "waiting" if due > tx.now_ms else "ready"
             attempts, history = (0, None) if own is None else (own.attempts, own.history)
-            found[offset] = Standing(state, priority, due, (kind, view), own, None, attempts, history)
+            found[offset] = Standing(state, priority, due, (kind, view), pos, own, None, attempts, history)
         left = left[~np.isin(left, list(found))]
     if len(left):
         _locate_leased(index, group, left, loose, found)
@@ -157,6 +159,7 @@ def _locate_leased(
                     keys.priority(at),
                     row.claimed_at,
                     None,
+                    0,
                     own,
                     row,
                     keys.attempt(at),
@@ -164,12 +167,8 @@ def _locate_leased(
                 )
 
 
-def _all_views(index: Index) -> list[tuple[int, Any]]:
-    return [(kind, view) for kind in (0, 1, 2) for view in index.views(kind)]
-
-
-def _search(index: Index, view: Any, wanted: Any) -> Iterator[tuple[int, int, int]]:
-    """(offset, priority, due) of those wanted that a view still holds."""
+def _search(index: Index, view: Any, wanted: Any) -> Iterator[tuple[int, int, int, int]]:
+    """(offset, priority, due, position) of those wanted that a view still holds."""
     holes: frozenset[int] = frozenset()
     if isinstance(view, Stored):
         if view.run.high < wanted[0] or view.run.low > wanted[-1]:
@@ -180,11 +179,12 @@ def _search(index: Index, view: Any, wanted: Any) -> Iterator[tuple[int, int, in
         view = Fresh(view.kind, view.peek(view.left), index.fetch)
     while view.left:
         part = view.peek(10_000)
+        start = view.pos
         view.consume(len(part))
         for at in np.flatnonzero(np.isin(part.seq, wanted)).tolist():
             seq = int(part.seq[at])
             if seq not in holes:
-                yield seq, int(part.priority[at]), int(part.due[at])
+                yield seq, int(part.priority[at]), int(part.due[at]), start + at
 
 
 def _by_partition(
@@ -243,7 +243,8 @@ def _change(tx: Transaction, topic: TopicRow, ids: Sequence[str], changer: Any) 
         index = Index(tx, topic, topic.partitions[number])
         for offset, standing in locate(index, group, wanted).items():
             answers[number, offset] = changer.change(index, offset, standing)
-        finish(index)
+        # It was only looked through: what is due has not been promoted, so nothing may get its turn yet.
+        finish(index, "none")
         tx.aftermath.rings.add(topic.partitions[number])
     return {text: answers[places[text]] if text in places else "not_found" for text in ids}
 
@@ -326,7 +327,7 @@ def _take_out(index: Index, offset: int, standing: Standing) -> int:
         return standing.view.lane
     _, view = standing.view
     if isinstance(view, Stored):
-        index.add_hole(view.run.id, offset, standing.due_at)
+        index.add_hole(view.run.id, offset, standing.due_at, standing.pos)
     else:
         view.drop(view.entries.seq[view.pos :] == offset)
     lanes = messages_at(index.tx, index.topic.tenant_id, index.partition, [offset]).values("lane")
@@ -405,7 +406,7 @@ def _next_offsets(index: Index, group: GroupRow, command: Browse, after: int) ->
     most = max(100, 2 * command.limit)
     parts: list[Any] = []
     if command.state in (None, "ready", "waiting", "retrying"):
-        for _, view in _all_views(index):
+        for _, view in index.all_views():
             parts.extend(_offsets_of(index, view, command, after, most))
     tx, tenant_id = index.tx, index.topic.tenant_id
     others: list[int] = []
@@ -507,7 +508,7 @@ def count_standing(tx: Transaction, topic: TopicRow, partition: int) -> tuple[in
     """How many messages of a queue were never claimed, and how many failed and wait for another attempt."""
     index = Index(tx, topic, partition, reading=True)
     index.absorb(EVERYTHING)
-    standing = index.live + sum(view.left for _, view in _all_views(index) if isinstance(view, Fresh))
+    standing = index.live + sum(view.left for _, view in index.all_views() if isinstance(view, Fresh))
     standing += tx.lane_wait_count(topic.tenant_id, partition)
     failed = 0
     after = -1

@@ -95,7 +95,10 @@ class BlockCache:
         """What is held under exactly that key."""
         with self._lock:
             held = self._held.get(key)
-            return None if held is None else held[0]
+            if held is None:
+                return None
+            self._held.move_to_end(key)
+            return held[0]
 
     def block_with(self, partition: int, offset: int) -> Block | None:
         """The log block that holds an offset."""
@@ -104,7 +107,9 @@ class BlockCache:
             at = bisect.bisect_right(bases, offset) - 1
             if at < 0:
                 return None
-            block: Block = self._held["block", partition, bases[at]][0]
+            key = ("block", partition, bases[at])
+            block: Block = self._held[key][0]
+            self._held.move_to_end(key)
             return block if offset < block.end else None
 
     def put(self, key: tuple[Any, ...], value: Any, size: int) -> None:

@@ -28,11 +28,12 @@ from .done import note_done
 from .entries import Entries, concat
 from .fairness import interleave, moved
 from .fold import finish
-from .index import Index, Proposal, front
+from .index import Index
 from .lease import add_failure, live_indexes
 from .limited import free, keeps_slot
 from .lookup import with_big
-from .queue_lease import keys_of, make_keys
+from .queue_lease import encode_keys, keys_of, make_keys
+from .views import Proposal, front
 
 # One merge serves no more than this, however many ask.
 _MERGE_MAX = 20_000
@@ -236,6 +237,12 @@ class _Round:
         self.gone = self.holes | self.past
         self.special = self.gone | self.entries.loose
         self.sizes = self.columns.sizes() if len(self.entries) else np.zeros(0, np.int64)
+        self.size_list, self.special_list, self.seqs = (
+            self.sizes.tolist(),
+            self.special.tolist(),
+            self.entries.seq.tolist(),
+        )
+        self.keys = make_keys(self.entries, self.columns)
         loose = self.entries.seq[self.entries.loose & ~self.gone].tolist()
         rows = self.tx.loose(serving.topic.tenant_id, serving.partition, loose) if loose else []
         self.loose: dict[int, LooseRow] = {row.offset: row for row in rows}
@@ -248,10 +255,12 @@ class _Round:
         picked: list[int] = []
         while self.at < len(self.entries) and len(picked) < wish.want:
             at = self.at
-            if self.gone[at]:
-                self.at += 1
-                continue
-            row = self.loose.get(int(self.entries.seq[at])) if self.entries.loose[at] else None
+            row = None
+            if self.special_list[at]:
+                if self.gone[at]:
+                    self.at += 1
+                    continue
+                row = self.loose.get(self.seqs[at])
             suspects = 0 if row is None else row.suspects
             any_yet = bool(wish.count or picked)
             if any_yet and suspects != wish.suspects:
@@ -272,6 +281,12 @@ class _Round:
 
     def _fitting(self, wish: _Wish, at: int, most: int, any_yet: bool) -> int:
         """How many ordinary messages from `at` on the claim has room for; the very first always fits."""
+        if most == 1:
+            size = self.size_list[at]
+            if size > wish.budget and any_yet:
+                return 0
+            wish.budget -= size
+            return 1
         stop = min(at + most, len(self.entries))
         special = np.flatnonzero(self.special[at + 1 : stop])
         if len(special):
@@ -286,12 +301,13 @@ class _Round:
 
     def _lease(self, wish: _Wish, picked: list[int]) -> None:
         serving = self.serving
-        contiguous = picked[-1] - picked[0] + 1 == len(picked)
-        which: Any = slice(picked[0], picked[-1] + 1) if contiguous else picked
-        entries = self.entries.take(which)
-        columns = self.columns.slice(picked[0], picked[-1] + 1) if contiguous else self.columns.take(picked)
-        offsets = tuple(entries.seq.tolist())
-        count = len(picked)
+        count, start, stop = len(picked), picked[0], picked[-1] + 1
+        if stop - start == count:
+            offsets = tuple(self.seqs[start:stop])
+            columns, keys = self.columns.slice(start, stop), self.keys.stretch(start, stop)
+        else:
+            offsets = tuple([self.seqs[at] for at in picked])
+            columns, keys = self.columns.take(picked), self.keys.some(picked)
         attempts = [self.loose[seq].attempts + 1 if seq in self.loose else 1 for seq in offsets] if self.loose else [1]
         again = attempts if max(attempts) > 1 else None
         row = LeaseRow(
@@ -307,7 +323,7 @@ class _Round:
             live=count,
             attempts=max(attempts),
             offsets=offsets,
-            keys=make_keys(entries, columns, again),
+            keys=encode_keys(keys, again),
         )
         wish.leases.append((row, serving.number, columns, again))
         wish.count += count
@@ -330,7 +346,7 @@ class _Round:
         serving = self.serving
         topic, partition = serving.topic, serving.partition
         self.dropped = int(self.gone[: self.at].sum())
-        serving.index.close_holes(self.proposal, self.at, self.holes[: self.at])
+        serving.index.close_holes(self.proposal, self.holes[: self.at])
         past = self.past[: self.at]
         if past.any():
             serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())

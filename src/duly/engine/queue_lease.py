@@ -44,6 +44,17 @@ class Keys(msgspec.Struct, frozen=True, array_like=True):
             return False
         return int.from_bytes(self.expiries[8 * index : 8 * index + 8], "little") <= now_ms
 
+    def stretch(self, start: int, stop: int) -> Keys:
+        """Those of neighbouring messages."""
+        lanes, loose, expiries = self.lanes, self.loose, self.expiries
+        return Keys(
+            self.priorities[2 * start : 2 * stop],
+            None if lanes is None else lanes[8 * start : 8 * stop],
+            None if self.attempts is None else self.attempts[2 * start : 2 * stop],
+            None if loose is None or not any(loose[start:stop]) else loose[start:stop],
+            None if expiries is None else expiries[8 * start : 8 * stop],
+        )
+
     def some(self, indexes: Sequence[int]) -> Keys:
         """Those of some messages."""
 
@@ -60,20 +71,26 @@ class Keys(msgspec.Struct, frozen=True, array_like=True):
 
 
 _keys = msgspec.msgpack.Decoder(Keys)
+_encode = msgspec.msgpack.Encoder().encode
 
 
-def make_keys(entries: Entries, columns: Columns, attempts: Sequence[int] | None) -> bytes:
-    """The keys of claimed messages; `attempts` None: the first delivery of all."""
+def make_keys(entries: Entries, columns: Columns) -> Keys:
+    """The keys of messages about to be claimed, for the first time as far as is known."""
     expires = columns.numbers("expires_at", 2**62) if "expires_at" in columns.names else None
-    return msgspec.msgpack.encode(
-        Keys(
-            entries.priority.tobytes(),
-            entries.lane.tobytes() if entries.lane.any() else None,
-            None if attempts is None else np.array(attempts, np.uint16).tobytes(),
-            entries.loose.tobytes() if entries.loose.any() else None,
-            None if expires is None else expires.tobytes(),
-        )
+    return Keys(
+        entries.priority.tobytes(),
+        entries.lane.tobytes() if entries.lane.any() else None,
+        None,
+        entries.loose.tobytes() if entries.loose.any() else None,
+        None if expires is None else expires.tobytes(),
     )
+
+
+def encode_keys(keys: Keys, attempts: Sequence[int] | None) -> bytes:
+    """The keys as a lease stores them; `attempts` None: the first delivery of all."""
+    if attempts is not None:
+        keys = replace(keys, attempts=np.array(attempts, np.uint16).tobytes())
+    return _encode(keys)
 
 
 def keys_of(row: LeaseRow) -> Keys:

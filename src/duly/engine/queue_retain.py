@@ -12,17 +12,20 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ..store.contract import GroupRow, TopicRow, Transaction
+from ..store.contract import TIMED, GroupRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .block import Place, encode
 from .bury import tell
 from .columns import Columns
 from .done import note_done
+from .entries import Entries, concat
 from .find import find_group, head_of
 from .fold import finish
-from .index import Index, Stored
+from .index import Index
 from .lease import live_offsets
+from .limited import free
 from .lookup import messages_at
+from .views import Stored
 
 # Settled messages that a log may hold besides as many as are not.
 _SLACK = 20_000
@@ -58,13 +61,17 @@ def drop_expired(tx: Transaction, topic: TopicRow, partition: int) -> None:
         if run.expires_max > tx.now_ms or run.target:
             again.append(max(run.expires_max, tx.now_ms + _FOLDING_MS))
             continue
-        seqs = [seq for part in _standing(index, run.id) for seq in part.tolist()]
+        entries = concat(list(_standing(index, run.id)))
+        seqs = entries.seq.tolist()
         if seqs:
             note_done(tx, topic, partition, seqs)
+            tx.loose_delete(topic.tenant_id, partition, entries.seq[entries.loose].tolist())
+            if run.kind != TIMED:
+                free(tx, topic, partition, entries.lane.tolist())
             tell(tx, topic, group, "ttl_expired", partition=partition, offset=min(seqs), count=len(seqs), facts={})
         index.drop_run(run.id)
     _drop_young(tx, topic, index, group)
-    finish(index)
+    finish(index, "none")
     if again:
         schedule(tx, topic.tenant_id, partition, TRUNCATE, min(again))
 
@@ -117,7 +124,7 @@ def _look_closely(tx: Transaction, topic: TopicRow, index: Index, bound: int) ->
     needed = np.zeros(head.next_offset - first, bool)
     needed[index.row.absorbed_to - first :] = True
     for part in _standing(index):
-        needed[part[part >= first] - first] = True
+        needed[part.seq[part.seq >= first] - first] = True
     for offset in _others(tx, topic, index.partition):
         if offset >= first:
             needed[offset - first] = True
@@ -136,16 +143,16 @@ def _look_closely(tx: Transaction, topic: TopicRow, index: Index, bound: int) ->
     return low, [base for base in drop if base > low]
 
 
-def _standing(index: Index, only: int | None = None) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The offsets of everything in runs, or in one, a block at a time."""
+def _standing(index: Index, only: int | None = None) -> Iterator[Entries]:
+    """Everything in runs, or in one, a block at a time."""
     for run in index.runs.values():
         if run.sources is not None or only not in (None, run.id):
             continue
         holes = np.array(sorted(index.holes.get(run.id, ())), np.int64)
         view = Stored(index, run)
         while view.left:
-            part = view.peek(10_000).seq
-            yield part[~np.isin(part, holes)] if len(holes) else part
+            part = view.peek(10_000)
+            yield part.take(~np.isin(part.seq, holes)) if len(holes) else part
             view.consume(len(part))
 
 
@@ -168,5 +175,5 @@ def needed_kept(tx: Transaction, topic: TopicRow, partition: int) -> set[int]:
     found = set(_others(tx, topic, partition))
     kept = np.array(tx.kept_offsets(topic.tenant_id, partition), np.int64)
     for part in _standing(index):
-        found.update(part[np.isin(part, kept)].tolist())
+        found.update(part.seq[np.isin(part.seq, kept)].tolist())
     return found

@@ -135,6 +135,8 @@ class RunRow(msgspec.Struct, frozen=True):
     count: int
     pos: int
     blocks: int
+    # Entries a block; the last one may have fewer.
+    block: int
     low: int
     high: int
     expires_max: int | None = None
@@ -214,11 +216,12 @@ class IdRunRow(msgspec.Struct, frozen=True):
 
 
 class HoleRow(msgspec.Struct, frozen=True):
-    """A message that was taken out of the middle of a run."""
+    """A message that was taken out of the middle of a run; `late`: after a fold had copied it."""
 
     run: int
     seq: int
     due_at: int
+    late: bool = False
 
 
 class AgendaRow(msgspec.Struct, frozen=True):
@@ -259,6 +262,14 @@ class Transaction(Protocol):
 
     def remember(self, key: tuple[Any, ...], value: Any) -> None:
         """Keeps a value for later transactions, once this one has committed."""
+        ...
+
+    def cache(self, key: tuple[Any, ...], value: Any, size: int) -> None:
+        """Keeps something immutable at hand, of so many bytes; it may be forgotten at any time."""
+        ...
+
+    def cached(self, key: tuple[Any, ...]) -> Any:
+        """What was kept under a key, or None."""
         ...
 
     # Definitions
@@ -330,7 +341,16 @@ class Transaction(Protocol):
     def run_update(self, row: RunRow) -> None: ...
     def run_delete(self, tenant_id: int, partition: int, run: int) -> None: ...
     def run_block_insert(
-        self, tenant_id: int, partition: int, run: int, index: int, entries: Any, block: Any, stored: bytes | None
+        self,
+        tenant_id: int,
+        partition: int,
+        run: int,
+        index: int,
+        entries: Any,
+        block: Any,
+        stored: bytes,
+        *,
+        soon: bool,
     ) -> None: ...
     def run_entries(self, tenant_id: int, partition: int, run: int, index: int) -> Any: ...
     def run_block(self, tenant_id: int, partition: int, run: int, index: int) -> Any: ...

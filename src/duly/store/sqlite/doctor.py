@@ -212,11 +212,13 @@ def _bad_block(what: str) -> Finding:
 
 def _references(connection: apsw.Connection) -> Iterator[Finding]:
     """Dead letters and retries whose message is neither in the log nor kept."""
-    for table, offset in (("duly_dead", '"offset"'), ("duly_lease", "base")):
+    # Of a lease on a queue the row alone does not say which of its messages are left.
+    logs = "r.keys IS NULL"
+    for table, offset, which in (("duly_dead", '"offset"', "1"), ("duly_lease", "base", logs)):
         missing = _value(
             connection,
             f"""SELECT count(*) FROM {table} AS r JOIN duly_part AS p ON p.id = r.partition
-                 WHERE r.{offset} < p.first_offset
+                 WHERE {which} AND r.{offset} < p.first_offset
                    AND NOT EXISTS (SELECT 1 FROM duly_kept AS k WHERE k.tenant = r.tenant
                                     AND k.partition = r.partition AND k."offset" = r.{offset})""",
         )

@@ -103,6 +103,12 @@ class SqliteTransaction:
         if self._memory is not None:
             self._memory.put(key, value)
 
+    def cache(self, key: tuple[Any, ...], value: Any, size: int) -> None:
+        self._cache.put(key, value, size)
+
+    def cached(self, key: tuple[Any, ...]) -> Any:
+        return self._cache.get(key)
+
     def committed(self) -> None:
         """Lets readers share the new blocks, now that they are there."""
         for key, value, size in self._new:
@@ -490,13 +496,22 @@ class SqliteTransaction:
             self._rows(query, tenant=tenant_id, partition=partition, run=run)
 
     def run_block_insert(
-        self, tenant_id: int, partition: int, run: int, index: int, entries: Any, block: Any, stored: bytes | None
+        self,
+        tenant_id: int,
+        partition: int,
+        run: int,
+        index: int,
+        entries: Any,
+        block: Any,
+        stored: bytes,
+        *,
+        soon: bool,
     ) -> None:
         place = {"tenant": tenant_id, "partition": partition, "run": run, "idx": index}
         self._rows("run_block_insert", **place, entries=encode_entries(entries, place_of(run, index)))
-        self._new.append((("entries", run, index), entries, entries.bytes))
-        if stored is not None:
-            self._rows("run_data_insert", **place, data=stored)
+        self._rows("run_data_insert", **place, data=stored)
+        if soon:
+            self._new.append((("entries", run, index), entries, entries.bytes))
             self._new.append((("run", run, index), block, len(stored)))
 
     def run_entries(self, tenant_id: int, partition: int, run: int, index: int) -> Entries:

@@ -21,6 +21,7 @@ CREATE TABLE duly_run (
     count          INTEGER NOT NULL,
     pos            INTEGER NOT NULL,
     blocks         INTEGER NOT NULL,
+    block          INTEGER NOT NULL,
     low            INTEGER NOT NULL,
     high           INTEGER NOT NULL,
     expires_max_ms INTEGER,
@@ -55,6 +56,7 @@ CREATE TABLE duly_hole (
     run       INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
     due_at_ms INTEGER NOT NULL,
+    late      INTEGER NOT NULL,
     PRIMARY KEY (tenant, partition, run, seq)
 ) WITHOUT ROWID;
 

@@ -19,16 +19,16 @@ DELETE FROM duly_queue
    AND partition = :partition;
 
 -- runs
-SELECT partition, kind, level, count, pos, blocks, low, high, expires_max_ms, sources, target, coming, id
+SELECT partition, kind, level, count, pos, blocks, block, low, high, expires_max_ms, sources, target, coming, id
   FROM duly_run
  WHERE tenant = :tenant
    AND partition = :partition
  ORDER BY id;
 
 -- run_insert
-INSERT INTO duly_run (tenant, partition, kind, level, count, pos, blocks, low, high, expires_max_ms,
+INSERT INTO duly_run (tenant, partition, kind, level, count, pos, blocks, block, low, high, expires_max_ms,
                       sources, target, coming)
-VALUES (:tenant, :partition, :kind, :level, :count, :pos, :blocks, :low, :high, :expires_max,
+VALUES (:tenant, :partition, :kind, :level, :count, :pos, :blocks, :block, :low, :high, :expires_max,
         :sources, :target, :coming);
 
 -- run_move
@@ -92,21 +92,24 @@ SELECT data
    AND idx = :idx;
 
 -- holes
-SELECT run, seq, due_at_ms
+SELECT run, seq, due_at_ms, late
   FROM duly_hole
  WHERE tenant = :tenant
    AND partition = :partition;
 
 -- hole_insert
-INSERT INTO duly_hole (tenant, partition, run, seq, due_at_ms)
-VALUES (:tenant, :partition, :run, :seq, :due_at);
+INSERT INTO duly_hole (tenant, partition, run, seq, due_at_ms, late)
+VALUES (:tenant, :partition, :run, :seq, :due_at, :late);
 
 -- holes_move
+-- Those of messages that had been copied already; the others were left out.
 UPDATE duly_hole
-   SET run = :target
+   SET run = :target,
+       late = 0
  WHERE tenant = :tenant
    AND partition = :partition
-   AND run = :run;
+   AND run = :run
+   AND late = 1;
 
 -- hole_delete
 DELETE FROM duly_hole

@@ -1,0 +1,327 @@
+"""Sorted entries that can be looked at from the front: of a run, of several as one, or of none yet; and their merge."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from ..errors import CorruptBlock
+from ..store.contract import RunRow
+from .block import Block
+from .columns import Columns, gather
+from .entries import Entries, concat, order_ready
+
+# So far several runs are merged ahead of what is asked for.
+_AHEAD = 4_096
+
+_serial = itertools.count()
+
+
+class Source(Protocol):
+    """Where runs and messages are read from."""
+
+    def entries(self, run: int, number: int) -> Entries:
+        """A block of a run's entries."""
+        ...
+
+    def block(self, run: int, number: int) -> Block:
+        """A block of a run's messages."""
+        ...
+
+    def fetch(self, entries: Entries) -> Columns:
+        """The messages of entries, from the log."""
+        ...
+
+
+class View(Protocol):
+    """Sorted entries that can be looked at from the front, and consumed."""
+
+    @property
+    def left(self) -> int:
+        """Entries not consumed."""
+        ...
+
+    def peek(self, count: int) -> Entries:
+        """The next entries."""
+        ...
+
+    def messages(self, count: int) -> Columns:
+        """The messages of the next entries."""
+        ...
+
+    def consume(self, count: int) -> None:
+        """Passes over the next entries."""
+        ...
+
+    def runs(self, count: int, /) -> Any:
+        """The run of each of the next entries, or of them all; 0 for none."""
+        ...
+
+
+class Fresh:
+    """Entries that are in no run yet. `young`: they are of the end of the log, and may stay so."""
+
+    def __init__(
+        self,
+        kind: int,
+        entries: Entries,
+        fetch: Callable[[Entries], Columns],
+        columns: Columns | None = None,
+        *,
+        young: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.entries = entries
+        self.young = young
+        self._fetch = fetch
+        # Given when the messages are at hand already, in the order of the entries.
+        self.columns = columns
+        self.pos = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.entries) - self.pos
+
+    def peek(self, count: int) -> Entries:
+        return self.entries.take(slice(self.pos, self.pos + count))
+
+    def messages(self, count: int) -> Columns:
+        if self.columns is not None:
+            return self.columns.slice(self.pos, min(self.pos + count, len(self.entries)))
+        return self._fetch(self.peek(count))
+
+    def consume(self, count: int) -> None:
+        self.pos += count
+
+    def runs(self, _: int) -> Any:
+        return 0
+
+    def drop(self, which: np.ndarray[Any, Any]) -> None:
+        """Takes messages out, as if they had been served; `which` is a mask over what is left."""
+        at = np.arange(self.pos, len(self.entries))
+        order = np.concatenate((np.arange(self.pos), at[which], at[~which]))
+        self.entries = self.entries.take(order)
+        if self.columns is not None:
+            self.columns = self.columns.take(order)
+        self.pos += int(which.sum())
+
+
+class Stored:
+    """A run, from a position on."""
+
+    def __init__(self, index: Source, run: RunRow, pos: int | None = None) -> None:
+        self.index = index
+        self.run = run
+        self.pos = run.pos if pos is None else pos
+
+    @property
+    def kind(self) -> int:
+        """What kind of run it is."""
+        return self.run.kind
+
+    @property
+    def left(self) -> int:
+        return self.run.count - self.pos
+
+    def peek(self, count: int) -> Entries:
+        return concat([part for _, part in self._parts(count)])
+
+    def messages(self, count: int) -> Columns:
+        found = []
+        for number, low, high in self._blocks(count):
+            try:
+                columns = self.index.block(self.run.id, number).columns.slice(low, high)
+            except CorruptBlock:
+                # The log has them too.
+                columns = self.index.fetch(self.index.entries(self.run.id, number).take(slice(low, high)))
+            found.append(columns)
+        return gather(found)
+
+    def consume(self, count: int) -> None:
+        self.pos += count
+
+    def runs(self, _: int) -> Any:
+        return self.run.id
+
+    def _parts(self, count: int) -> list[tuple[int, Entries]]:
+        return [(number, self._whole(number, high).take(slice(low, high))) for number, low, high in self._blocks(count)]
+
+    def _whole(self, number: int, high: int) -> Entries:
+        entries = self.index.entries(self.run.id, number)
+        if len(entries) < high:
+            raise CorruptBlock(
+                f"Block {number} of run {self.run.id} has {len(entries)} entries, not {high}. Run `duly doctor`.",
+                partition_id=self.run.partition,
+                base=0,
+            )
+        return entries
+
+    def _blocks(self, count: int) -> list[tuple[int, int, int]]:
+        """(block, from, to) of the next entries."""
+        end = min(self.run.count, self.pos + count)
+        found, at, size = [], self.pos, self.run.block
+        while at < end:
+            number = at // size
+            first = number * size
+            stop = min(end, first + size)
+            found.append((number, at - first, stop - first))
+            at = stop
+        return found
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """The next entries of several runs in one order, with their messages."""
+
+    entries: Entries
+    columns: Columns | None
+    # By entry: its run. By run: how far this reaches.
+    runs: Any
+    upto: dict[int, int]
+    serial: int
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return self.entries.bytes + (0 if self.columns is None else self.columns.bytes + 50 * self.columns.count)
+
+
+class Merged:
+    """Several runs as one view, merged a stretch ahead: one merge serves many claims."""
+
+    def __init__(self, index: Source, kind: int, runs: Sequence[RunRow], ahead: Ahead | None, pos: int) -> None:
+        self.index = index
+        self.kind = kind
+        self.of = {run.id: run for run in runs}
+        if ahead is None:
+            nothing = np.zeros(0, np.int64)
+            ahead = Ahead(concat([]), None, nothing, {run.id: run.pos for run in runs}, next(_serial))
+        self.ahead = ahead
+        self.pos = pos
+        self._began = pos
+        self._done: Counter[int] = Counter()
+        self._left = sum(run.left for run in runs)
+
+    @property
+    def left(self) -> int:
+        return self._left
+
+    def peek(self, count: int) -> Entries:
+        self._reach(count)
+        return self.ahead.entries.take(slice(self.pos, self.pos + count))
+
+    def messages(self, count: int) -> Columns:
+        self._reach(count)
+        assert self.ahead.columns is not None
+        return self.ahead.columns.slice(self.pos, self.pos + count)
+
+    def consume(self, count: int) -> None:
+        self.pos += count
+        self._left -= count
+
+    def runs(self, count: int) -> Any:
+        return self.ahead.runs[self.pos : self.pos + count]
+
+    def served(self) -> Counter[int]:
+        """How many entries of each run were consumed."""
+        now = Counter(self.ahead.runs[self._began : self.pos].tolist())
+        return self._done + now
+
+    def _reach(self, count: int) -> None:
+        """Merges further, if less than that lies ahead."""
+        have = len(self.ahead.entries) - self.pos
+        if have >= min(count, self._left):
+            return
+        self._done, self._began = self.served(), self.pos
+        views = [Stored(self.index, run, self.ahead.upto[run.id]) for run in self.of.values()]
+        try:
+            self._extend(views, max(_AHEAD, count - have))
+        except CorruptBlock:
+            # It may lie behind what is asked for.
+            self._extend(views, min(count, self._left) - have)
+
+    def _extend(self, views: list[Stored], count: int) -> None:
+        proposal = front(views, count)
+        found = len(proposal.entries)
+        columns = proposal.messages(found)
+        runs = np.array([view.run.id for view in proposal.views], np.int64)[proposal.origin]
+        proposal.consume(found)
+        rest = slice(self.pos, len(self.ahead.entries))
+        entries = concat([self.ahead.entries.take(rest), proposal.entries])
+        if self.ahead.columns is not None and rest.stop > rest.start:
+            columns = gather([self.ahead.columns.slice(rest.start, rest.stop), columns])
+        upto = {view.run.id: view.pos for view in views}
+        self.ahead = Ahead(entries, columns, np.concatenate((self.ahead.runs[rest], runs)), upto, next(_serial))
+        self.pos = self._began = 0
+
+
+class Proposal(msgspec.Struct):
+    """The next entries of several views in one order; nothing is consumed yet."""
+
+    views: list[Any]
+    entries: Entries
+    # By entry: its view, and its place behind that view's front.
+    origin: np.ndarray[Any, Any]
+    place: np.ndarray[Any, Any]
+    _runs: Any = None
+
+    def messages(self, count: int) -> Columns:
+        """The messages of the first entries, in order."""
+        origin, place = self.origin[:count], self.place[:count]
+        counts = np.bincount(origin, minlength=len(self.views))
+        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+        parts = [view.messages(int(n)) for view, n in zip(self.views, counts, strict=True) if n]
+        at = starts[origin] + place
+        in_order = len(parts) == 1 and bool((at == np.arange(count)).all())
+        return gather(parts, None if in_order else at)
+
+    def runs(self) -> Any:
+        """The run of each entry; 0 for none. Asked for before anything is consumed, and remembered."""
+        if self._runs is not None:
+            return self._runs
+        found = np.zeros(len(self.entries), np.int64)
+        for n, view in enumerate(self.views):
+            own = self.origin == n
+            runs = view.runs(int(own.sum()))
+            found[own] = runs if isinstance(runs, int) else runs[self.place[own]]
+        self._runs = found
+        return found
+
+    def consume(self, count: int) -> None:
+        """Passes over the first entries."""
+        for view, n in zip(self.views, np.bincount(self.origin[:count], minlength=len(self.views)), strict=True):
+            if n:
+                view.consume(int(n))
+
+
+def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = order_ready) -> Proposal:
+    """The next `want` entries of all views together, or all when there are fewer."""
+    views = [view for view in views if view.left]
+    if not views:
+        return Proposal([], concat([]), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    # As much of each as it would give if all were mixed evenly, and some more.
+    share = 1.25 * want / sum(view.left for view in views)
+    widths = [min(view.left, int(share * view.left) + 32) for view in views]
+    while True:
+        windows = [view.peek(width) for view, width in zip(views, widths, strict=True)]
+        sizes = [len(window) for window in windows]
+        starts = np.concatenate(([0], np.cumsum(sizes)))
+        together = concat(windows)
+        sequence = order(together)
+        # Past the last entry of a window that has more behind it nothing is known.
+        place_of_entry = np.empty(len(sequence), np.int64)
+        place_of_entry[sequence] = np.arange(len(sequence))
+        cut = [(int(place_of_entry[starts[n + 1] - 1]), n) for n, view in enumerate(views) if view.left > sizes[n]]
+        safe = min(cut)[0] + 1 if cut else len(sequence)
+        if safe >= want or not cut:
+            break
+        for at, n in cut:
+            if at < want:
+                widths[n] = min(views[n].left, widths[n] * 4)
+    chosen = sequence[: min(want, safe)]
+    origin = np.searchsorted(starts, chosen, side="right") - 1
+    return Proposal(list(views), together.take(chosen), origin, chosen - starts[origin])
