@@ -37,6 +37,8 @@ class Known:
     held_until: int = 0
     # Cancelled under a lease: yes, no, or nobody knows.
     marked: bool | None = False
+    # It was dead, and is behind others of its lane now.
+    sent_back: bool = False
 
     @property
     def key(self) -> str:
@@ -155,6 +157,7 @@ class Model:
             for key in begin["keys"]:
                 one = self._touch(key)
                 one.states, one.due, one.exact, one.held_until = {OPEN}, self.at, False, 0
+                one.sent_back = True
                 one.priority = one.spec.priority
         elif what in ("move", "cancel"):
             for text, answer in end["answer"].items():
@@ -248,6 +251,10 @@ class Model:
         if what == "publish":
             fresh = {spec.key for spec in self.batches[begin["batch"]].specs if not self._id_was_used(begin, spec)}
             self.doubts.append(Doubt(what, {key for key in fresh if not self.known[key].expired(self.at)}, last=last))
+        elif what == "claim":
+            # Any of them may have been held by nobody, and come back when that was over.
+            for one in self.known.values():
+                one.exact = one.exact and one.topic != begin["topic"]
         elif what in ("move", "cancel"):
             keys = [self.by_id[begin["topic"]][text] for text in begin["ids"] if text in self.by_id[begin["topic"]]]
             free = {key for key in keys if self._is_free(self.known[key])}
@@ -259,7 +266,7 @@ class Model:
             for key in begin["keys"]:
                 one = self.known[key]
                 one.states = one.states | {OPEN}
-                one.due, one.exact = min(one.due, self.at), False
+                one.due, one.exact, one.sent_back = min(one.due, self.at), False, True
         elif what in SETTLEMENTS:
             mine = {key for key in begin["keys"] if self.known[key].held_until > self.at}
             self.doubts.append(Doubt(what, set(mine), last=last))

@@ -88,9 +88,11 @@ def test_putting_a_block_again_counts_it_once() -> None:
         keep(cache, block(1), 100)
     for base in range(2, 11):
         keep(cache, block(base), 100)
+    # All ten fit. Looking at one makes it the newest.
     assert cache.get(("block", 1, 1)) is not None
     keep(cache, block(11), 100)
-    assert cache.block_with(1, 1) is cache.get(("block", 1, 1)) is None
+    assert cache.get(("block", 1, 1)) is not None
+    assert cache.block_with(1, 2) is cache.get(("block", 1, 2)) is None
 
 
 def test_a_block_is_found_by_any_offset_that_it_holds() -> None:
@@ -143,3 +145,14 @@ def test_definitions_outlast_other_processes_commits_and_positions_do_not() -> N
     assert memory.get(("head", 1)) is None
     memory.clear()
     assert memory.get(("topic", "t", "orders")) is None
+
+
+def test_a_cleared_cache_holds_nothing() -> None:
+    cache = BlockCache(bytes_max=10_000)
+    cache.put(("run", 1, 0), "old", 10)
+    cache.put(("block", 7, 0), Block(Place(1, 7, 0), 1, 0, Columns(1, lists={"payload": [b"x"]}), []), 10)
+    cache.clear()
+    assert cache.get(("run", 1, 0)) is None
+    assert cache.block_with(7, 0) is None
+    cache.put(("run", 1, 0), "new", 10)
+    assert cache.get(("run", 1, 0)) == "new"

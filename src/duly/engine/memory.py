@@ -4,7 +4,8 @@
 commit forgets the journal, and whoever cannot know whether a commit happened clears it all.
 Definitions (and hints that cannot be wrong, only old) outlast other processes' commits as long as
 those changed no definition; positions in the log do not. Only the thread that holds the write
-transaction touches it. `BlockCache` holds immutable blocks, which cannot go stale: readers share it.
+transaction touches it. `BlockCache` holds what is immutable once it is committed, and readers share it; but ids
+and offsets given in a transaction that is rolled back are given again, so a rollback clears it.
 """
 
 from __future__ import annotations
@@ -127,6 +128,13 @@ class BlockCache:
                 self._bytes -= freed
                 if dropped[0] == "block":
                     self._drop_base(dropped[1], dropped[2])
+
+    def clear(self) -> None:
+        """Forgets everything: what was read inside a transaction that is undone may be of no other."""
+        with self._lock:
+            self._held.clear()
+            self._bases.clear()
+            self._bytes = 0
 
     def _drop_base(self, partition: int, base: int) -> None:
         bases = self._bases[partition]

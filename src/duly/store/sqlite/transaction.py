@@ -128,6 +128,7 @@ class SqliteTransaction:
         """Undoes what was done since the mark."""
         self._execute("ROLLBACK TO duly")
         self._execute("RELEASE duly")
+        self._cache.clear()
         memory, blocks, events, rings = mark
         if self._memory is not None:
             self._memory.undo_to(memory)

@@ -427,6 +427,7 @@ class Writer:
     def _roll_back(self, connection: apsw.Connection) -> None:
         """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
         self._memory.clear()
+        self._cache.clear()
         self._data_version = -1
         if connection.in_transaction:
             try:
