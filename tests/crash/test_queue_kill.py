@@ -74,7 +74,7 @@ def test_killed_at_any_write_call_a_queue_has_all_that_was_acknowledged_and_no_s
     zygote: QueueZygote, tmp_path: Path
 ) -> None:
     killed = points = 0
-    for seed in range(SEED, SEED + scaled(1, 5)):
+    for seed in range(SEED, SEED + scaled(1, 2)):
         print(f"DULY_TEST_SEED={seed}")
         calls, _ = whole_life(zygote, tmp_path / f"whole{seed}", seed)
         chosen = spread(1, calls, scaled(9, calls))
@@ -89,9 +89,16 @@ def test_killed_at_any_write_call_a_queue_has_all_that_was_acknowledged_and_no_s
 def test_killed_in_the_middle_of_an_absorb_a_promotion_a_fold_or_a_swap(zygote: QueueZygote, tmp_path: Path) -> None:
     killed: dict[str, int] = dict.fromkeys(PHASES, 0)
     folds = 0
-    for seed in range(SEED, SEED + scaled(1, 5)):
+    lives = 0
+    for seed in range(SEED, SEED + 50):
         print(f"DULY_TEST_SEED={seed}")
         _, phases = whole_life(zygote, tmp_path / f"whole{seed}", seed)
+        if not phases.get("swap"):
+            # In its life no fold came to an end.
+            continue
+        lives += 1
+        if lives > scaled(1, 5):
+            break
         draw = random.Random(seed)
         for phase in PHASES:
             come = phases.get(phase, 0)
@@ -102,9 +109,7 @@ def test_killed_in_the_middle_of_an_absorb_a_promotion_a_fold_or_a_swap(zygote: 
                     killed[phase] += died
                     folds += under_way > 0
     print(f"killed in {killed}; {folds} times a fold was under way")
-    assert killed["absorb"]
-    assert killed["promote"]
-    assert killed["fold"] or not phases.get("fold")
+    assert all(killed[phase] for phase in ("absorb", "promote", "fold", "swap")), killed
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -217,7 +217,7 @@ def account(path: Path, logs: list[Path], wait_s: float = LEASE_S * 2) -> tuple[
 def test_processes_work_on_one_queue_while_some_are_killed(tmp_path: Path) -> None:
     print(f"DULY_TEST_SEED={SEED}")
     draw = random.Random(SEED)
-    path, seconds = tmp_path / "app.duly", scaled(5, 100)
+    path, seconds = tmp_path / "app.duly", scaled(4, 100)
     logs = [tmp_path / f"w{number}.notes" for number in range(PROCESSES)]
     # All open the file at once, and it is not there yet.
     running = {log: start(path, log, seconds) for log in logs}

@@ -115,7 +115,7 @@ def test_the_cache_keeps_other_things_beside_blocks_under_their_own_keys() -> No
     assert cache.get(("entries", 1, 7)) == "entries of a run"
     assert cache.get(("entries", 1, 8)) is None
     assert cache.block_with(1, 7) is cache.get(("block", 1, 7))
-    for number in range(9):
+    for number in range(10):
         cache.put(("entries", 2, number), number, 100)
     assert cache.block_with(1, 7) is None
     assert cache.get(("entries", 2, 8)) == 8

@@ -410,6 +410,10 @@ class Index:
             self._keep_ahead(kind, merged)
         self._merged = {}
         written = 0
+        if not young and any(fresh.kind == LANED and fresh.left and not fresh.young for fresh in self._fresh):
+            # Tags are about to be stored that were given after those of the young end, which are only remembered:
+            # forgotten and given anew, those would come out behind.
+            young = "all"
         settle = self._young_ends(young)
         for fresh in self._fresh:
             if fresh.left and (settle or not fresh.young):
