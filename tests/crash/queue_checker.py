@@ -206,7 +206,7 @@ class QueueCheck:
                     # It has been seen already, and its story is known.
                     continue
                 one.states = {ABSENT} if at in receipt.duplicates else {OPEN}
-                one.due, one.exact = min(one.due, self.now), False
+                one.due, one.exact, one.late = min(one.due, self.now), False, True
 
     def must_be_found(self, key: str) -> bool:
         one = self.model.known[key]
@@ -285,7 +285,7 @@ class QueueCheck:
         """Where a lane runs one at a time: by due time and arrival, behind the one that was under way."""
         for lane in {lane for topic, lane in self.order if topic == "one"}:
             came = [self.model.known[key] for key in self.order["one", lane][1:]]
-            came = [one for one in came if not one.sent_back]
+            came = [one for one in came if not one.late]
             places = [(one.published if one.spec.due is None else one.spec.due, one.number) for one in came]
             if places != sorted(places):
                 raise Broken(f"lane {lane} came out of order: {came}")

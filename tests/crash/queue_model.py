@@ -37,8 +37,8 @@ class Known:
     held_until: int = 0
     # Cancelled under a lease: yes, no, or nobody knows.
     marked: bool | None = False
-    # It was dead, and is behind others of its lane now.
-    sent_back: bool = False
+    # It was dead, or stored only when it was repeated: it stands behind others of its lane now.
+    late: bool = False
 
     @property
     def key(self) -> str:
@@ -157,7 +157,7 @@ class Model:
             for key in begin["keys"]:
                 one = self._touch(key)
                 one.states, one.due, one.exact, one.held_until = {OPEN}, self.at, False, 0
-                one.sent_back = True
+                one.late = True
                 one.priority = one.spec.priority
         elif what in ("move", "cancel"):
             for text, answer in end["answer"].items():
@@ -266,7 +266,7 @@ class Model:
             for key in begin["keys"]:
                 one = self.known[key]
                 one.states = one.states | {OPEN}
-                one.due, one.exact, one.sent_back = min(one.due, self.at), False, True
+                one.due, one.exact, one.late = min(one.due, self.at), False, True
         elif what in SETTLEMENTS:
             mine = {key for key in begin["keys"] if self.known[key].held_until > self.at}
             self.doubts.append(Doubt(what, set(mine), last=last))

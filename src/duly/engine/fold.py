@@ -4,8 +4,9 @@ The new run is built aside, invisible, from the front of its sources on; they ar
 last slice is copied the sources go and the new run takes their place, in one transaction, and begins after
 what was consumed while it was being built. That is a prefix of it: whoever is served is served in the order
 of the entries, so of what the sources held together when the fold began exactly the first so many have been
-consumed. (Not so what was consumed before: a source may have come later, and hold what is more urgent.) What
-is a hole when its turn to be copied comes is left out; what becomes one later is one of the new run too.
+consumed. How many is counted, by the positions that were copied of each. (Not found by comparing entries: a
+message that was moved may stand in two sources, with the same key.) What is a hole when its turn to be copied
+comes is left out; what becomes one later is one of the new run too.
 
 Every writer that adds entries folds some more of them than it adds, so runs stay few however fast they
 come, and nobody waits for more than a slice. A slice copied is durable: whoever comes next goes on, in this
@@ -13,6 +14,8 @@ process or another.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,7 +25,7 @@ from ..errors import CorruptBlock
 from ..limits import LIMITS
 from ..store.contract import LANED, TIMED, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
-from .entries import Entries, concat, order_ready, order_waiting
+from .entries import order_ready, order_waiting
 from .find import head_of
 from .ids import index_ids
 from .index import ABSORB_FROM, RUN_BLOCK, Index, Progress, coming_together, progress_of
@@ -101,7 +104,7 @@ def _begin(index: Index) -> None:
         if len(runs) < FAN:
             continue
         runs = sorted(runs, key=lambda run: run.id)[:FAN]
-        progress = msgspec.msgpack.encode([(run.id, run.pos, run.pos) for run in runs])
+        progress = msgspec.msgpack.encode([Progress(run.id, run.pos, []) for run in runs])
         target = RunRow(
             partition=index.partition,
             kind=kind,
@@ -123,17 +126,18 @@ def _begin(index: Index) -> None:
 
 def _copy(index: Index, target: RunRow, most: int) -> int:
     """Copies a slice; when nothing is left, swaps. Returns how many entries were copied."""
-    assert target.sources is not None
     progress = progress_of(target)
-    views = [Stored(index, index.runs[run], max(copied, index.runs[run].pos)) for run, copied, _ in progress]
+    views = [Stored(index, index.runs[p.run], max(p.copied, index.runs[p.run].pos)) for p in progress]
     order = order_waiting if target.kind == TIMED else order_ready
     # Whole blocks, so that all but the last have the same size.
     want = max(target.block, most // target.block * target.block)
     proposal = front(views, want, order)
     count = len(proposal.entries)
     if count:
-        target = _append(index, target, proposal, last=count == sum(view.left for view in views))
-    progress = [(run, view.pos, began) for view, (run, _, began) in zip(views, progress, strict=True)]
+        last = count == sum(view.left for view in views)
+        target = _append(index, target, proposal, {p.run: p for p in progress}, last=last)
+    for source, view in zip(progress, views, strict=True):
+        source.copied = view.pos
     target = replace(target, sources=msgspec.msgpack.encode(progress))
     index.runs[target.id] = target
     if any(view.left for view in views):
@@ -143,7 +147,7 @@ def _copy(index: Index, target: RunRow, most: int) -> int:
     return count
 
 
-def _append(index: Index, target: RunRow, proposal: Proposal, *, last: bool) -> RunRow:
+def _append(index: Index, target: RunRow, proposal: Proposal, progress: dict[int, Progress], *, last: bool) -> RunRow:
     """Adds entries and their messages to the new run, in whole blocks, without those that are holes by now."""
     holes = index.is_hole(proposal)
     live = np.arange(len(proposal.entries)) if holes is None else np.flatnonzero(~holes)
@@ -155,16 +159,30 @@ def _append(index: Index, target: RunRow, proposal: Proposal, *, last: bool) -> 
             columns = columns.take(live[:count])
         blocks = index.add_blocks(target, target.blocks, proposal.entries.take(live[:count]), columns, soon=False)
         target = replace(target, count=target.count + count, blocks=target.blocks + blocks)
+        for n, view in enumerate(proposal.views):
+            places = proposal.place[live[:count]][proposal.origin[live[:count]] == n]
+            _note(progress[view.run.id].stretches, view.pos + places)
     proposal.consume(passed)
     return target
+
+
+def _note(stretches: list[list[int]], positions: np.ndarray[Any, Any]) -> None:
+    """Adds ascending positions to the stretches copied."""
+    if not len(positions):
+        return
+    for part in np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1):
+        start, stop = int(part[0]), int(part[-1]) + 1
+        if stretches and stretches[-1][1] == start:
+            stretches[-1][1] = stop
+        else:
+            stretches.append([start, stop])
 
 
 def _swap(index: Index, target: RunRow, progress: list[Progress]) -> None:
     """The new run takes the place of those it was made of."""
     tenant_id = index.topic.tenant_id
-    sources = [index.runs[run] for run, _, _ in progress]
-    moved = [index.runs[run] for run, _, began in progress if index.runs[run].pos > began]
-    pos = _consumed(index, target, moved)
+    sources = [index.runs[source.run] for source in progress]
+    pos = sum(_consumed(source, index.runs[source.run].pos) for source in progress)
     for run in sources:
         if run.id in index.late_holes:
             index.tx.holes_move(tenant_id, index.partition, run.id, target.id)
@@ -184,35 +202,6 @@ def _swap(index: Index, target: RunRow, progress: list[Progress]) -> None:
         index.tx.run_update(target)
 
 
-def _consumed(index: Index, target: RunRow, sources: list[RunRow]) -> int:
-    """How many of the new run's entries were consumed in its sources, of which these were served from."""
-    last = [Stored(index, run, run.pos - 1).peek(1) for run in sources]
-    if not last or not target.count:
-        return 0
-    order = order_waiting if target.kind == TIMED else order_ready
-    together = concat(last)
-    furthest = together.take([int(order(together)[-1])])
-    low, high = 0, target.blocks
-    while low < high:
-        middle = (low + high) // 2
-        if _not_after(index.entries(target.id, middle).take([0]), furthest, order):
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return 0
-    entries = index.entries(target.id, low - 1)
-    return (low - 1) * target.block + _count_not_after(entries, furthest, order)
-
-
-def _not_after(one: Entries, other: Entries, order: object) -> bool:
-    return _count_not_after(one, other, order) == 1
-
-
-def _count_not_after(entries: Entries, bound: Entries, order: object) -> int:
-    """How many of some sorted entries come no later than one."""
-    both = concat([entries, bound])
-    sequence = order(both)  # type: ignore[operator]
-    at = int(np.flatnonzero(sequence == len(entries))[0])
-    same = entries.seq == bound.seq[0]
-    return at + int(same.any() and int(np.flatnonzero(same)[0]) >= at)
+def _consumed(source: Progress, pos: int) -> int:
+    """How many of the entries copied of a run lie before a position."""
+    return sum(max(0, min(stop, pos) - start) for start, stop in source.stretches)

@@ -371,10 +371,7 @@ class Index:
         """Whether a fold has copied an entry of a run already."""
         if not run.target:
             return False
-        for source, copied, _ in progress_of(self.runs[run.target]):
-            if source == run.id:
-                return pos < copied
-        return False
+        return any(source.run == run.id and pos < source.copied for source in progress_of(self.runs[run.target]))
 
     def close_holes(self, proposal: Proposal, which: Any) -> None:
         """Forgets holes that have been passed over. (A fold passes over them too, or has counted them as consumed.)"""
@@ -543,8 +540,14 @@ def _by_run(holes: list[HoleRow]) -> tuple[dict[int, frozenset[int]], dict[int, 
     return {run: frozenset(s) for run, s in found.items()}, {run: frozenset(s) for run, s in late.items()}
 
 
-# A run that a fold copies: its id, how far it is copied, and where it stood when the fold began.
-Progress = tuple[int, int, int]
+class Progress(msgspec.Struct, array_like=True):
+    """A run that a fold copies: how far it has come in it, and the stretches of positions that it copied."""
+
+    run: int
+    copied: int
+    stretches: list[list[int]]
+
+
 _progress = msgspec.msgpack.Decoder(list[Progress])
 
 

@@ -43,6 +43,8 @@ SQLITE_MIN = (3, 51, 3)
 _READERS_POOLED = 8
 _BUSY_MS = 10_000
 _FORK_WAIT_S = 5.0
+# SQLite writes no more than this at once.
+_REWRITE_BYTES = 64 * 1024
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -87,6 +89,7 @@ class SqliteStore:
             inside=self._inside,
             checkpointer=None if self._in_memory else self._checkpointer,
             let_go=self._let_go,
+            rewrite_log=self._rewrite_log,
             listener=listener,
         )
         clock.on_change(self._bell.ring_all_here)
@@ -288,6 +291,20 @@ class SqliteStore:
         self._bell.close()
         self._gate.close()
         _open_stores.discard(self)
+
+    def _rewrite_log(self) -> None:
+        """Writes the write-ahead log's own bytes over it and syncs them: a sync that failed may have lost some."""
+        if self._in_memory or not os.path.exists(self.path + "-wal"):
+            return
+        flags = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE
+        log = apsw.VFSFile("", self.path + "-wal", [flags, 0])
+        try:
+            size = log.xFileSize()
+            for at in range(0, size, _REWRITE_BYTES):
+                log.xWrite(log.xRead(min(_REWRITE_BYTES, size - at), at), at)
+            log.xSync(apsw.SQLITE_SYNC_FULL)
+        finally:
+            log.xClose()
 
     def _let_go(self) -> None:
         with self._pool_lock:

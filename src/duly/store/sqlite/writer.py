@@ -22,6 +22,8 @@ them; only then does it answer "nothing was stored". If even that fails, publish
 and the next transaction begins by clearing the doubt. (Reopening alone would not do: the last to close
 a file and the first to open it again *recover* the log, unsynced frames and all. So the store keeps one
 more connection open, the anchor; and whoever opens a file first syncs what its log holds before adding to it.
+And a sync that failed leaves pages that a later sync takes for written: when all connections had to be closed in
+doubt, the log's bytes are written anew, all of them, before anybody reads them back and copies them.
 A checkpoint that fails leaves a hole of another kind (checkpoint.py): nothing is written before _rebuild closed it.)
 """
 
@@ -115,6 +117,7 @@ class Writer:
         inside: ForkGate,
         checkpointer: Checkpointer | None,
         let_go: Callable[[], None],
+        rewrite_log: Callable[[], None],
         listener: Listener | None,
     ) -> None:
         self._connect = connect
@@ -129,6 +132,7 @@ class Writer:
         self._checkpointer = checkpointer
         # Closes the other idle connections, so that the next one to open begins from the file.
         self._let_go = let_go
+        self._rewrite_log = rewrite_log
         self._listener = listener
         # How the file stood after our last commit, and the definitions when we last looked.
         self._data_version = -1
@@ -439,6 +443,8 @@ class Writer:
 
     def _ready_connection(self, patience_s: float) -> apsw.Connection:
         if self._connection is None:
+            if self._in_doubt:
+                self._rewrite_log()
             connection = self._connect()
             try:
                 self._sync_log(connection)
