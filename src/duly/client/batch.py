@@ -135,6 +135,11 @@ class Delivery:
         """Whether you have settled it through this object."""
         return self._settled
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled while you hold it, as far as the last extension (or renewal) told."""
+        return self._batch.is_cancelled(self._lease_id, self._index)
+
     def json(self) -> Any:
         """The payload read as JSON."""
         return json.loads(self.payload)
@@ -169,10 +174,14 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a list form answers: how many were settled, and the deliveries whose lease was lost."""
+    """What a list form answers: how many were settled, and the deliveries whose lease was lost.
+
+    `cancelled`: extended, but cancelled meanwhile. Ack them if the work is done; otherwise they are gone.
+    """
 
     done: int
     lost: tuple[Delivery, ...] = ()
+    cancelled: tuple[Delivery, ...] = ()
 
 
 class Batch(Sequence[Delivery]):
@@ -193,6 +202,8 @@ class Batch(Sequence[Delivery]):
         self._open = {parcel.lease_id: parcel.count for parcel in claimed.parcels}
         self._expires_at = dict.fromkeys(self._open, claimed.expires_at)
         self._lost: set[int] = set()
+        # (lease, index) of messages that were cancelled meanwhile.
+        self._cancelled: set[tuple[int, int]] = set()
         self._deliveries: list[Delivery] | None = None
         self._stop_renewal: Callable[[], None] | None = None
 
@@ -279,6 +290,7 @@ class Batch(Sequence[Delivery]):
         """Takes note of how the store answered."""
         lost = {lease for lease, _ in verdicts.lost}
         with self._lock:
+            self._cancelled.update(verdicts.renewed.get(pair, pair) for pair in verdicts.cancelled)
             for token in tokens:
                 self._apply_one(verdict, token, verdicts, lost)
 
@@ -306,6 +318,14 @@ class Batch(Sequence[Delivery]):
                 self._open[token.lease_id] -= 1
             else:
                 self._expires_at[token.lease_id] = verdicts.expires_at
+
+    def is_cancelled(self, lease_id: int, index: int) -> bool:
+        """Whether a message was cancelled while it is held."""
+        return (lease_id, index) in self._cancelled
+
+    def cancelled_deliveries(self) -> list[Delivery]:
+        """Deliveries that were cancelled while they are held."""
+        return [delivery for delivery in self.deliveries if delivery.cancelled] if self._cancelled else []
 
     def lost_deliveries(self) -> list[Delivery]:
         """Deliveries that are not settled and whose lease is known to be lost."""

@@ -479,6 +479,7 @@ class Client:
         if isinstance(deliveries, Delivery):
             deliveries = [deliveries]
         done, lost = 0, []
+        cancelled: list[Delivery] = []
         for batch, chosen in _by_batch(deliveries).items():
             tokens = _tokens(chosen)
             delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
@@ -487,7 +488,9 @@ class Client:
             batch.apply(verdict, tokens, verdicts)
             done += verdicts.done
             lost += _mark(chosen, verdict, verdicts)
-        return Settled(done, tuple(lost))
+            if verdict == "extend":
+                cancelled += [delivery for delivery in chosen if delivery.cancelled]
+        return Settled(done, tuple(lost), tuple(cancelled))
 
     def _settle_open(
         self, verdict: str, batch: Batch, delay_ms: int | None, reason: str, timeout: Duration | None
@@ -501,7 +504,8 @@ class Client:
         batch.apply(verdict, tokens, verdicts)
         if verdict != "extend":
             batch.mark_settled()
-        return Settled(verdicts.done, tuple(batch.lost_deliveries()))
+            return Settled(verdicts.done, tuple(batch.lost_deliveries()))
+        return Settled(verdicts.done, tuple(batch.lost_deliveries()), tuple(batch.cancelled_deliveries()))
 
     def renew(self, batch: Batch) -> Callable[[], None]:
         """Renews a batch in the background until the returned function is called."""

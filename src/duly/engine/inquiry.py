@@ -96,6 +96,7 @@ class Standing(msgspec.Struct, frozen=True):
     # In which run, or fresh, or in its lane; None: in none of these. In a run: at which position.
     view: Any = None
     pos: int = 0
+    lane: int = 0
     loose: LooseRow | None = None
     lease: LeaseRow | None = None
     attempts: int = 0
@@ -112,7 +113,9 @@ def locate(index: Index, group: GroupRow, offsets: Sequence[int]) -> dict[int, S
     for offset, row in loose.items():
         if row.waits:
             state = "ready" if row.due_at <= tx.now_ms else "retrying" if row.attempts else "waiting"
-            found[offset] = Standing(state, row.priority, row.due_at, None, 0, row, None, row.attempts, row.history)
+            found[offset] = Standing(
+                state, row.priority, row.due_at, None, 0, row.lane, row, None, row.attempts, row.history
+            )
     if is_limited(index.topic):
         for offset in wanted.tolist():
             waits = tx.lane_waits(tenant_id, partition, offset - 1, 1)
@@ -120,17 +123,26 @@ def locate(index: Index, group: GroupRow, offsets: Sequence[int]) -> dict[int, S
                 own = loose.get(offset)
                 attempts, history = (0, None) if own is None else (own.attempts, own.history)
                 found[offset] = Standing(
-                    "ready", waits[0].priority, waits[0].due_at, waits[0], 0, own, None, attempts, history
+                    "ready",
+                    waits[0].priority,
+                    waits[0].due_at,
+                    waits[0],
+                    0,
+                    waits[0].lane,
+                    own,
+                    None,
+                    attempts,
+                    history,
                 )
     left = wanted[~np.isin(wanted, list(found))]
     for kind, view in index.all_views():
         if not len(left):
             break
-        for offset, priority, due, pos in _search(index, view, left):
+        for offset, priority, due, pos, lane in _search(index, view, left):
             own = loose.get(offset)
             state = "waiting" if due > tx.now_ms else "ready"
             attempts, history = (0, None) if own is None else (own.attempts, own.history)
-            found[offset] = Standing(state, priority, due, (kind, view), pos, own, None, attempts, history)
+            found[offset] = Standing(state, priority, due, (kind, view), pos, lane, own, None, attempts, history)
         left = left[~np.isin(left, list(found))]
     if len(left):
         _locate_leased(index, group, left, loose, found)
@@ -160,6 +172,7 @@ def _locate_leased(
                     row.claimed_at,
                     None,
                     0,
+                    keys.lane(at),
                     own,
                     row,
                     keys.attempt(at),
@@ -167,8 +180,8 @@ def _locate_leased(
                 )
 
 
-def _search(index: Index, view: Any, wanted: Any) -> Iterator[tuple[int, int, int, int]]:
-    """(offset, priority, due, position) of those wanted that a view still holds."""
+def _search(index: Index, view: Any, wanted: Any) -> Iterator[tuple[int, int, int, int, int]]:
+    """(offset, priority, due, position, lane) of those wanted that a view still holds."""
     holes: frozenset[int] = frozenset()
     if isinstance(view, Stored):
         if view.run.high < wanted[0] or view.run.low > wanted[-1]:
@@ -184,7 +197,7 @@ def _search(index: Index, view: Any, wanted: Any) -> Iterator[tuple[int, int, in
         for at in np.flatnonzero(np.isin(part.seq, wanted)).tolist():
             seq = int(part.seq[at])
             if seq not in holes:
-                yield seq, int(part.priority[at]), int(part.due[at]), start + at
+                yield seq, int(part.priority[at]), int(part.due[at]), start + at, int(part.lane[at])
 
 
 def _by_partition(
@@ -300,8 +313,8 @@ class _Mover:
             return "finished"
         if standing.lease is not None:
             return "leased"
-        lane = _take_out(index, offset, standing)
-        row = standing.loose or LooseRow(index.partition, offset, 0, True, 0, lane)
+        _take_out(index, offset, standing)
+        row = standing.loose or LooseRow(index.partition, offset, 0, True, 0, standing.lane)
         self.tx.loose_put(
             self.topic.tenant_id,
             replace(
@@ -315,26 +328,21 @@ class _Mover:
         return "moved"
 
 
-def _take_out(index: Index, offset: int, standing: Standing) -> int:
-    """Takes a message out of its run, or of the young end; answers its lane."""
-    if standing.view is None:
-        lane = 0 if standing.loose is None else standing.loose.lane
-        if standing.loose is not None and standing.loose.slot:
-            free(index.tx, index.topic, index.partition, [lane])
-        return lane
+def _take_out(index: Index, offset: int, standing: Standing) -> None:
+    """Takes a message out of its run, of the young end, or of its lane."""
     if isinstance(standing.view, WaitRow):
         index.tx.lane_wait_delete(index.topic.tenant_id, standing.view)
-        return standing.view.lane
-    _, view = standing.view
-    if isinstance(view, Stored):
-        index.add_hole(view.run.id, offset, standing.due_at, standing.pos)
-    else:
-        view.drop(view.entries.seq[view.pos :] == offset)
-    lanes = messages_at(index.tx, index.topic.tenant_id, index.partition, [offset]).values("lane")
-    lane = 0 if not lanes or lanes[0] is None else lane_hash(lanes[0])
-    if view.kind != TIMED:
-        free(index.tx, index.topic, index.partition, [lane])
-    return lane
+        return
+    holds_slot = standing.loose is not None and standing.loose.slot
+    if standing.view is not None:
+        _, view = standing.view
+        holds_slot = view.kind != TIMED
+        if isinstance(view, Stored):
+            index.add_hole(view.run.id, offset, standing.due_at, standing.pos)
+        else:
+            view.drop(view.entries.seq[view.pos :] == offset)
+    if holds_slot:
+        free(index.tx, index.topic, index.partition, [standing.lane])
 
 
 def get(tx: Transaction, command: Get) -> QueuedMessage | None:
