@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from ..errors import CorruptBlock
-from ..message import MADE_ID_MARK
+from ..message import MADE_ID_MARK, made_id
 from ..store.contract import IdRunRow, TopicRow, Transaction
 from .find import head_of
 
@@ -35,10 +35,15 @@ def made_place(topic: TopicRow, message_id: str) -> tuple[int, int] | None:
     """(partition number, offset) that an id made by Duly names, if it is of this topic."""
     if not message_id.startswith(MADE_ID_MARK):
         return None
-    partition, _, offset = message_id[1:].partition("-")
-    if not partition.isdecimal() or not offset.isdecimal() or int(partition) not in topic.partitions:
+    partition, _, offset = message_id[1:30].partition("-")
+    try:
+        place = int(partition), int(offset)
+    except ValueError:
         return None
-    return topic.partitions.index(int(partition)), int(offset)
+    # Written in the one way that Duly writes it.
+    if made_id(*place) != message_id or place[0] not in topic.partitions:
+        return None
+    return topic.partitions.index(place[0]), place[1]
 
 
 def hashes_of(ids: Sequence[str]) -> Array:

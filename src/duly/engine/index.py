@@ -37,7 +37,7 @@ from .entries import Entries, concat, lane_hash, make_entries, order_ready, orde
 from .fairness import Clocks, Tails, give_tags, tails_of, weigh
 from .find import head_of
 from .limited import admit, enter, is_limited
-from .lookup import messages_at, without_big
+from .lookup import light_messages_at, messages_at, with_big, without_big
 from .views import Ahead, Fresh, Merged, Proposal, Stored, View, front
 
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
@@ -105,6 +105,10 @@ class Index:
     def fetch(self, entries: Entries) -> Columns:
         """The messages of entries, from the log."""
         return messages_at(self.tx, self.topic.tenant_id, self.partition, entries.seq)
+
+    def _light(self, entries: Entries) -> Columns:
+        """The messages of entries as a run carries them: those with big payloads are not even read."""
+        return light_messages_at(self.tx, self.topic.tenant_id, self.partition, entries.seq)
 
     def servable(self, kind: int) -> list[RunRow]:
         """The runs of a kind that can be served from."""
@@ -230,8 +234,14 @@ class Index:
             if gone is not None and gone.any():
                 kept = np.flatnonzero(~gone)
                 entries, columns = entries.take(kept), columns.take(kept)
-            self._take_in(entries, weigh(self.topic, columns), columns, young=False)
+            self._take_in(entries, self._weigh(columns), columns, young=False)
         return due + loose
+
+    def _weigh(self, columns: Columns) -> Any:
+        lanes = self.topic.settings.lanes
+        if lanes is not None and lanes.weights:
+            columns = with_big(self.tx, self.topic.tenant_id, self.partition, columns)
+        return weigh(self.topic, columns)
 
     def _has_lanes(self, entries: Entries) -> bool:
         return bool(entries.lane.any()) or bool(self._untagged)
@@ -415,7 +425,9 @@ class Index:
         for fresh in self._fresh:
             if fresh.left and (settle or not fresh.young):
                 written += fresh.left
-                self.add_run(fresh.kind, 0, fresh.peek(fresh.left), fresh.messages(fresh.left))
+                entries = fresh.peek(fresh.left)
+                columns = fresh.messages(fresh.left) if fresh.columns is not None else self._light(entries)
+                self.add_run(fresh.kind, 0, entries, columns)
         self._fresh = [] if settle else [fresh for fresh in self._fresh if fresh.young and fresh.left]
         if young == "none":
             self._fresh, self._seen_to = [], None

@@ -32,6 +32,7 @@ from .index import MINUTE_MS, Index
 from .lease import is_live, read_history
 from .limited import free, is_limited
 from .lookup import messages_at, with_big
+from .queue_claim import take_over
 from .queue_lease import keys_of
 from .views import Fresh, Stored
 
@@ -166,15 +167,16 @@ def _locate_leased(
         for at, offset in enumerate(row.offsets):
             if offset in wanted and is_live(row, at):
                 own = loose.get(offset)
+                over = row.due_at <= index.tx.now_ms
                 found[offset] = Standing(
-                    "leased",
+                    "ready" if over else "leased",
                     keys.priority(at),
                     row.claimed_at,
                     None,
                     0,
                     keys.lane(at),
                     own,
-                    row,
+                    None if over else row,
                     keys.attempt(at),
                     None if own is None else own.history,
                 )
@@ -220,15 +222,24 @@ def ids_in_use(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[str
     if not places:
         return {}
     group = find_group(tx, topic, "")
-    free: set[tuple[int, int]] = set()
+    unused: set[tuple[int, int]] = set()
     for number, wanted in offsets.items():
         partition = topic.partitions[number]
         for offset, standing in locate(Index(tx, topic, partition, reading=True), group, wanted).items():
-            if standing.state == "finished":
+            if standing.state not in ("finished", "leased", "dead") and _has_expired(tx, topic, partition, offset):
+                # Nobody has come by to drop it; where there is a window it begins when somebody does.
+                if not topic.settings.dedupe_ms:
+                    unused.add((number, offset))
+            elif standing.state == "finished":
                 until = tx.done_until(topic.tenant_id, partition, offset)
                 if until is None or until <= tx.now_ms:
-                    free.add((number, offset))
-    return {text: place for text, place in places.items() if place not in free}
+                    unused.add((number, offset))
+    return {text: place for text, place in places.items() if place not in unused}
+
+
+def _has_expired(tx: Transaction, topic: TopicRow, partition: int, offset: int) -> bool:
+    columns = messages_at(tx, topic.tenant_id, partition, [offset])
+    return int(columns.numbers("expires_at", 2**62)[0]) <= tx.now_ms
 
 
 def move(tx: Transaction, command: Move) -> dict[str, str]:
@@ -253,6 +264,7 @@ def _change(tx: Transaction, topic: TopicRow, ids: Sequence[str], changer: Any) 
     places, offsets = _by_partition(tx, topic, ids)
     answers: dict[tuple[int, int], str] = {}
     for number, wanted in offsets.items():
+        take_over(tx, topic, group, topic.partitions[number], "")
         index = Index(tx, topic, topic.partitions[number])
         for offset, standing in locate(index, group, wanted).items():
             answers[number, offset] = changer.change(index, offset, standing)
@@ -358,7 +370,10 @@ def get(tx: Transaction, command: Get) -> QueuedMessage | None:
     if standing.state == "finished":
         return QueuedMessage(command.id, "finished", number, offset)
     columns = messages_at(tx, topic.tenant_id, index.partition, [offset])
-    return _queued(topic, number, columns, 0, standing)
+    found = _queued(topic, number, columns, 0, standing)
+    if _is_gone(found, tx.now_ms):
+        return QueuedMessage(command.id, "finished", number, offset)
+    return found
 
 
 def _queued(topic: TopicRow, number: int, columns: Columns, at: int, standing: Standing) -> QueuedMessage:
@@ -369,7 +384,8 @@ def _queued(topic: TopicRow, number: int, columns: Columns, at: int, standing: S
     offset = value("offset")
     due_at = standing.due_at
     if standing.state in ("leased", "dead"):
-        due_at = value("due_at") or value("published_at")
+        moved = standing.loose is not None and not standing.loose.cancelled and standing.loose.due_at
+        due_at = moved or value("due_at") or value("published_at")
     return QueuedMessage(
         id=value("id") or made_id(topic.partitions[number], offset),
         state=standing.state,
@@ -469,7 +485,14 @@ def _fitting(
         messages_at(index.tx, index.topic.tenant_id, index.partition, known),
     )
     found = [_queued(index.topic, number, columns, at, standings[offset]) for at, offset in enumerate(known)]
-    return [message for message in found if _fits(command, message)][:most]
+    now = index.tx.now_ms
+    return [message for message in found if _fits(command, message) and not _is_gone(message, now)][:most]
+
+
+def _is_gone(message: QueuedMessage, now_ms: int) -> bool:
+    """Whether it has expired, and only has not been dropped yet."""
+    waits = message.state not in ("leased", "dead")
+    return waits and message.expires_at_ms is not None and message.expires_at_ms <= now_ms
 
 
 def _fits(command: Browse, message: QueuedMessage) -> bool:

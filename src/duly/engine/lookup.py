@@ -63,14 +63,52 @@ def without_big(columns: Columns) -> Columns:
     return columns.having(payload=[None if len(p or b"") > INLINE_MAX else p for p in payloads])
 
 
+def light_messages_at(tx: Transaction, tenant_id: int, partition: int, seqs: Any) -> Columns:
+    """The messages at these offsets, in this order; of blocks with big payloads only their places, unread."""
+    wanted = np.asarray(seqs, np.int64)
+    order = np.argsort(wanted, kind="stable")
+    big = np.zeros(len(wanted), bool)
+    times = np.zeros(len(wanted), np.int64)
+    at = 0
+    while at < len(order):
+        meta = tx.block_before(tenant_id, partition, int(wanted[order[at]]))
+        stop = at + 1
+        if meta is not None and wanted[order[at]] < meta.end:
+            stop = int(np.searchsorted(wanted[order], meta.end))
+            big[order[at:stop]] = meta.bytes > 2 * INLINE_MAX * meta.count
+            times[order[at:stop]] = meta.published_at
+        at = stop
+    if not big.any():
+        return messages_at(tx, tenant_id, partition, wanted)
+    stubs, read = np.flatnonzero(big), np.flatnonzero(~big)
+    left_out = Columns(
+        len(stubs),
+        lists={
+            "payload": [None] * len(stubs),
+            "published_at": times[stubs].tolist(),
+            "offset": wanted[stubs].tolist(),
+        },
+    )
+    if not len(read):
+        return left_out
+    return _put_together(messages_at(tx, tenant_id, partition, wanted[read]), read, left_out, stubs)
+
+
 def with_big(tx: Transaction, tenant_id: int, partition: int, columns: Columns) -> Columns:
-    """The messages with payloads that were left out put back."""
+    """The messages with what was left out of them put back."""
     missing = columns.without("payload")
-    if not len(missing):
+    if not missing:
         return columns
-    offsets = columns.numbers("offset", 0)[missing]
-    found = messages_at(tx, tenant_id, partition, offsets).values("payload") or []
-    payloads = list(columns.values("payload") or [])
-    for at, payload in zip(missing, found, strict=True):
-        payloads[at] = payload
-    return columns.having(payload=payloads)
+    found = messages_at(tx, tenant_id, partition, columns.numbers("offset", 0)[missing])
+    if len(missing) == columns.count:
+        return found
+    present = np.flatnonzero(~np.isin(np.arange(columns.count), missing))
+    return _put_together(columns.take(present), present, found, np.array(missing))
+
+
+def _put_together(one: Columns, ones: Any, other: Columns, others: Any) -> Columns:
+    """Two batches as one, each message at its index."""
+    order = np.empty(one.count + other.count, np.int64)
+    order[ones] = np.arange(one.count)
+    order[others] = one.count + np.arange(other.count)
+    return gather([one, other], order)

@@ -116,7 +116,6 @@ class _Serving:
         self.group = group
         self.number = number
         self.partition = topic.partitions[number]
-        self.retry = group.settings.retry or topic.settings.retry
         self.index = Index(tx, topic, self.partition)
 
     def serve(self, wishes: list[_Wish]) -> None:
@@ -189,22 +188,7 @@ class _Serving:
 
     def _take_over(self, consumer: str) -> bool:
         """Puts messages of expired leases back. True if there were any."""
-        rows = self.tx.leases_due(self.topic.tenant_id, self.partition, self.group.id, self.tx.now_ms, _TAKE_OVER_MAX)
-        for row in rows:
-            self.tx.lease_delete(row.tenant_id, row.id)
-            put_back_expired(self.tx, self.topic, self.group, row, self.retry.max_attempts)
-            facts: dict[str, object] = {"from": row.consumer, "to": consumer, "attempts": row.attempts}
-            tell(
-                self.tx,
-                self.topic,
-                self.group,
-                "lease_taken_over",
-                partition=self.partition,
-                offset=row.base,
-                count=row.live,
-                facts=facts,
-            )
-        return bool(rows)
+        return take_over(self.tx, self.topic, self.group, self.partition, consumer)
 
 
 class _Round:
@@ -371,7 +355,28 @@ def _join(plain: Proposal, laned: Proposal) -> Proposal:
     return Proposal(views, concat([plain.entries, laned.entries]), origin, np.concatenate((plain.place, laned.place)))
 
 
-def put_back_expired(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, attempts_max: int) -> None:
+def take_over(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, consumer: str) -> bool:
+    """Puts messages of leases that ran out back, on behalf of a consumer. True if there were any."""
+    rows = tx.leases_due(topic.tenant_id, partition, group.id, tx.now_ms, _TAKE_OVER_MAX)
+    attempts_max = (group.settings.retry or topic.settings.retry).max_attempts
+    for row in rows:
+        tx.lease_delete(row.tenant_id, row.id)
+        _put_back(tx, topic, group, row, attempts_max)
+        facts: dict[str, object] = {"from": row.consumer, "to": consumer, "attempts": row.attempts}
+        tell(
+            tx,
+            topic,
+            group,
+            "lease_taken_over",
+            partition=partition,
+            offset=row.base,
+            count=row.live,
+            facts=facts,
+        )
+    return bool(rows)
+
+
+def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, attempts_max: int) -> None:
     """Puts the messages of a lease that ran out back into the queue, under suspicion."""
     assert row.offsets is not None
     keys = keys_of(row)
