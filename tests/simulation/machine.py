@@ -178,7 +178,15 @@ class Machine(RuleBasedStateMachine):
         assert dict(found.first_offsets) == dict(enumerate(topic.firsts))
         low, high = topic.retrying(group, self.now)
         assert (found.lag, found.leased, found.dead) == (topic.lag(group), group.leased(self.now), len(group.dead))
-        assert low <= found.retrying <= high
+        assert low <= found.retrying <= high, (
+            low,
+            found.retrying,
+            high,
+            topic.name,
+            group.name,
+            self.now,
+            group.pending,
+        )
         assert found.paused == group.paused
         holding = {consumer.name: consumer.messages for consumer in found.consumers}
         for consumer in ("ann", "bob"):

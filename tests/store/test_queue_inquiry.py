@@ -1,4 +1,4 @@
-"""A queue's messages by id: move, cancel and get find a message wherever it is; browse and coming tell what is there."""
+"""A queue's messages by id: move, cancel and get find them wherever they are; browse and coming tell what is there."""
 
 from __future__ import annotations
 
@@ -707,7 +707,7 @@ def test_due_and_priority_are_the_present_ones_under_a_lease_too(
     due = after(clock, 7)
     q.move(jobs, "a", due=due, priority=2)
     clock.advance(7)
-    (d,) = q.claim(jobs)
+    assert len(q.claim(jobs)) == 1
     found = q.get(jobs, "a")
     assert found is not None
     assert (found.state, found.priority, found.due) == ("leased", 2, due)
@@ -878,14 +878,13 @@ def test_coming_agrees_with_a_count_of_each(q: duly.Client, clock: duly.ManualCl
     q.create_topic("jobs", kind="queue", lease=3600, partitions=partitions)
     draw = random.Random(11)
     ids: list[str] = []
-    for turn in range(16):
-        new = [f"{turn}-{n}" for n in range(500)]
+    for turn in range(8):
+        new = [f"{turn}-{n}" for n in range(400)]
         ids += new
         q.publish("jobs", [duly.Message(b"", id=text, due=draw.uniform(0, 1200), lane=text[-1]) for text in new])
         q.cancel("jobs", draw.sample(ids, 20))
         q.move("jobs", draw.sample(ids, 20), due=draw.uniform(0, 1200))
         q.move("jobs", draw.sample(ids, 10), priority=5)
-        assert q.coming("jobs", minutes=40) == counted(q, clock, 40), turn
         clock.advance(draw.choice([0, 0.001, 13.7, 60, 90]))
         assert q.coming("jobs", minutes=40) == counted(q, clock, 40), turn
         q.claim("jobs", max_messages=draw.choice([1, 200])).nack(delay=draw.uniform(0, 600))
@@ -918,7 +917,10 @@ def test_coming_across_folds(q: duly.Client, jobs: str, clock: duly.ManualClock)
     assert [many for _, many in q.coming(jobs, minutes=35)] == brute()
     clock.advance(317.123)
     assert [many for _, many in q.coming(jobs, minutes=35)] == brute()
-    assert len(q.claim(jobs, max_messages=20_000)) == sum(due <= 317.123 for due in dues.values())
+    came = 0
+    while batch := q.claim(jobs, max_messages=20_000):
+        came += len(batch)
+    assert came == sum(due <= 317.123 for due in dues.values())
     assert [many for _, many in q.coming(jobs, minutes=35)] == brute()
     clock.advance(700)
     q.claim(jobs, max_messages=10)
@@ -936,7 +938,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_whatever_is_done_get_browse_and_coming_tell_the_truth(steps: list[tuple[str, int]]) -> None:
     clock = duly.ManualClock()

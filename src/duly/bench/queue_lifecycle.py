@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import duly
 from duly.bench.floor import Floor, device_bytes
-from duly.bench.queues import queue_table, stand
+from duly.bench.queues import as_messages, queue_table, stand
 from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
+from duly.engine.columns import ARROW_FROM
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,8 @@ class _Run:
         self.longest = [0.0] * load.threads
         self._client = client
         self._load = load
-        self._tables = tables
+        # Few messages are what a program has as Messages, not as a table.
+        self._batches = [as_messages(table) if load.batch < ARROW_FROM else table for table in tables]
         self._floor = floor
         self._step = threading.Barrier(load.threads, action=self._stamp)
         self._stamps: list[float] = []
@@ -123,8 +125,8 @@ class _Run:
     def _turn(self, number: int, turn: int) -> None:
         self._step.wait()
         for nth in range(self._load.batches_a_turn):
-            table = self._tables[(turn + nth) % len(self._tables)]
-            self._call(number, partial(self._client.publish, "bench", table))
+            batch = self._batches[(turn + nth) % len(self._batches)]
+            self._call(number, partial(self._client.publish, "bench", batch))
         self._step.wait()
         held = self._claim(number)
         self._step.wait()

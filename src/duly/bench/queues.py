@@ -33,6 +33,11 @@ def queue_table(
     return pa.table(columns)
 
 
+def as_messages(table: pa.Table) -> list[duly.Message]:
+    """A table's rows as a program would publish them one by one."""
+    return [duly.Message(**row) for row in table.to_pylist()]
+
+
 def stand(client: duly.Client, topic: str, messages: int, payload_bytes: int = 100, lanes: int = 0) -> None:
     """Publishes messages of random priority that are ready, in big batches."""
     for seed, first in enumerate(range(0, messages, _STANDING_BATCH)):
