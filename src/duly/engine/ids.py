@@ -51,27 +51,32 @@ def hashes_of(ids: Sequence[str]) -> Array:
     return np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in ids], np.uint64)
 
 
-def find_places(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """(partition number, offset) of the newest message under each id; ids never seen are left out."""
-    found: dict[str, tuple[int, int]] = {}
+def find_places(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """(partition number, offset) of the newest message under each id; ids never seen are left out.
+
+    In the young end there may be one in each partition: an id that was free again went into another lane.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
     unknown: list[str] = []
     young = [young_ids(tx, topic, number) for number in range(len(topic.partitions))]
     for text in ids:
-        place = made_place(topic, text)
+        made = made_place(topic, text)
+        places = [] if made is None else [made]
         for number, known in enumerate(young):
-            for part in known:
-                if text in part:
-                    place = (number, part[text])
-        if place is not None:
-            found[text] = place
-        else:
+            offsets = [part[text] for part in known if text in part]
+            if offsets:
+                places.append((number, max(offsets)))
+        if places:
+            found[text] = places
+        if made is None:
             unknown.append(text)
     runs = tx.id_runs(topic.tenant_id, topic.id) if unknown else []
     if runs:
-        places = _search(tx, topic, runs, hashes_of(unknown))
-        for text, place_number in zip(unknown, places.tolist(), strict=True):
+        hashed = _search(tx, topic, runs, hashes_of(unknown))
+        for text, place_number in zip(unknown, hashed.tolist(), strict=True):
             if place_number >= 0:
-                found[text] = (place_number >> _PLACE_BITS, place_number & (1 << _PLACE_BITS) - 1)
+                place = (place_number >> _PLACE_BITS, place_number & (1 << _PLACE_BITS) - 1)
+                found.setdefault(text, []).append(place)
     return found
 
 

@@ -206,14 +206,24 @@ def _by_partition(
     tx: Transaction, topic: TopicRow, ids: Sequence[str]
 ) -> tuple[dict[str, tuple[int, int]], dict[int, list[int]]]:
     """Where ids lead, and the offsets asked for in each partition; without those that the log never had."""
-    places = find_places(tx, topic, ids)
+    places: dict[str, tuple[int, int]] = {}
     offsets: dict[int, list[int]] = {}
-    for text, (number, offset) in list(places.items()):
-        if offset >= head_of(tx, topic.tenant_id, topic.partitions[number]).next_offset:
-            del places[text]
-        else:
-            offsets.setdefault(number, []).append(offset)
+    for text, found in find_places(tx, topic, ids).items():
+        there = [p for p in found if p[1] < head_of(tx, topic.tenant_id, topic.partitions[p[0]]).next_offset]
+        if there:
+            places[text] = there[0] if len(there) == 1 else _unsettled(tx, topic, there)
+            offsets.setdefault(places[text][0], []).append(places[text][1])
     return places, offsets
+
+
+def _unsettled(tx: Transaction, topic: TopicRow, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Of several messages that had an id one after another: the one that is not settled, or any."""
+    group = find_group(tx, topic, "")
+    for number, offset in places:
+        index = Index(tx, topic, topic.partitions[number], reading=True)
+        if locate(index, group, [offset])[offset].state != "finished":
+            return number, offset
+    return places[0]
 
 
 def ids_in_use(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -226,9 +236,9 @@ def ids_in_use(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[str
     for number, wanted in offsets.items():
         partition = topic.partitions[number]
         for offset, standing in locate(Index(tx, topic, partition, reading=True), group, wanted).items():
-            if standing.state not in ("finished", "leased", "dead") and _has_expired(tx, topic, partition, offset):
-                # Nobody has come by to drop it; where there is a window it begins when somebody does.
-                if not topic.settings.dedupe_ms:
+            if standing.state not in ("finished", "leased", "dead"):
+                # It may have expired, and nobody has come by to drop it.
+                if _expires_at(tx, topic, partition, offset) + topic.settings.dedupe_ms <= tx.now_ms:
                     unused.add((number, offset))
             elif standing.state == "finished":
                 until = tx.done_until(topic.tenant_id, partition, offset)
@@ -237,9 +247,9 @@ def ids_in_use(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[str
     return {text: place for text, place in places.items() if place not in unused}
 
 
-def _has_expired(tx: Transaction, topic: TopicRow, partition: int, offset: int) -> bool:
+def _expires_at(tx: Transaction, topic: TopicRow, partition: int, offset: int) -> int:
     columns = messages_at(tx, topic.tenant_id, partition, [offset])
-    return int(columns.numbers("expires_at", 2**62)[0]) <= tx.now_ms
+    return int(columns.numbers("expires_at", 2**62)[0])
 
 
 def move(tx: Transaction, command: Move) -> dict[str, str]:

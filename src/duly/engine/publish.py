@@ -204,7 +204,8 @@ def _place(tx: Transaction, command: Publish, tails: _Tails) -> Receipt:
     if topic.settings.kind == "queue" and receipt.given_ids is not None:
         placed = zip(receipt.given_ids, receipt.positions, strict=True)
         tails.ids.setdefault(topic.id, {}).update({text: place for text, place in placed if text})
-    if not made:
+    if not made or duplicates:
+        # What was left out cannot be read from the blocks, should this be repeated.
         _remember(tx, topic, receipt)
     return receipt
 
