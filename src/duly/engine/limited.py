@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec.structs import replace
 
-from ..store.contract import LaneRow, TopicRow, Transaction, WaitRow
+from ..store.contract import LaneRow, LooseRow, TopicRow, Transaction, WaitRow
 from .entries import Entries, make_entries
 
 
@@ -50,6 +50,17 @@ def enter(tx: Transaction, topic: TopicRow, partition: int, entries: Entries) ->
         tx.lane_wait_insert(tenant_id, WaitRow(partition, lane, priority, due, seq, loose))
     for lane in np.unique(entries.lane).tolist():
         _look(tx, tenant_id, partition, lane, freed=0)
+
+
+def leave_lanes(tx: Transaction, topic: TopicRow, partition: int) -> None:
+    """There are no limits any more: what waits for its lane becomes loose, and due."""
+    tenant_id = topic.tenant_id
+    while waits := tx.lane_waits(tenant_id, partition, -1, 1000):
+        known = {row.offset: row for row in tx.loose(tenant_id, partition, [wait.offset for wait in waits])}
+        for wait in waits:
+            row = known.get(wait.offset) or LooseRow(partition, wait.offset, 0, True, wait.priority, wait.lane)
+            tx.loose_put(tenant_id, replace(row, waits=True, due_at=wait.due_at, slot=False))
+            tx.lane_wait_delete(tenant_id, wait)
 
 
 def _look(tx: Transaction, tenant_id: int, partition: int, lane: int, *, freed: int) -> None:

@@ -125,7 +125,9 @@ class _Serving:
             more |= self.index.promote() > 0
             more |= self.index.absorb() > 0
             more |= self.index.admit() > 0
-            self._deal(wishes)
+            # What has expired gives its slot back: the next of its lane may come in its place.
+            while self._deal(wishes) and any(wish.open for wish in wishes) and self.index.admit():
+                more = True
             if self.index.damage is not None:
                 self._report(self.index.damage, wishes)
         except CorruptBlock as error:
@@ -162,27 +164,29 @@ class _Serving:
 
     # Dealing
 
-    def _deal(self, wishes: list[_Wish]) -> None:
+    def _deal(self, wishes: list[_Wish]) -> int:
+        """Deals out what is ready; returns how many messages were dropped on the way."""
         waiting = [wish for wish in wishes if wish.open]
         dropped = at_least = 0
         while waiting:
             want = min(_MERGE_MAX, max(at_least, sum(wish.want for wish in waiting)))
             round_ = _Round(self, want)
             if not len(round_.entries):
-                return
+                return dropped
             for wish in waiting:
                 round_.give(wish)
             round_.consume()
             dropped += round_.dropped
             if round_.served == 0 and not round_.dropped:
-                return
+                return dropped
             waiting = [wish for wish in waiting if wish.open]
             if dropped >= _DROP_MAX:
                 # There is time for others: the rest is dropped by the next claim, which comes at once.
                 for wish in waiting:
                     wish.look_again(self.tx.now_ms)
-                return
+                return 0
             at_least = 4 * round_.dropped
+        return dropped
 
     # Leases that ran out
 

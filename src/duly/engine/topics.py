@@ -15,6 +15,7 @@ from ..topic import GroupSettings, PartitionDescription, TopicDescription, Topic
 from .agenda import ERASE, TRUNCATE, note_created, schedule
 from .find import QUEUE_GROUP, find_group, find_topic, head_of, set_cursor, set_head
 from .inquiry import count_standing
+from .limited import is_limited, leave_lanes
 from .read import check_offset, partition_id
 from .retain import rehome
 
@@ -114,10 +115,20 @@ def update_topic(tx: Transaction, command: UpdateTopic) -> TopicDescription:
     changed = tx.topic_update(topic, settings, paused)
     tx.remember(("topic", topic.tenant, topic.name), None)
     tx.aftermath.rings.update(topic.partitions)
+    if settings.lanes != topic.settings.lanes:
+        _change_lanes(tx, topic, changed)
     if settings.kept != topic.settings.kept:
         for partition in topic.partitions:
             schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
     return describe(tx, changed)
+
+
+def _change_lanes(tx: Transaction, topic: TopicRow, changed: TopicRow) -> None:
+    """Other limits hold from now on: what waits for its lane is looked at again, or waits for it no longer."""
+    for partition in topic.partitions:
+        tx.lanes_look(topic.tenant_id, partition, tx.now_ms)
+        if is_limited(topic) and not is_limited(changed):
+            leave_lanes(tx, topic, partition)
 
 
 def delete_topic(tx: Transaction, command: DeleteTopic) -> None:

@@ -593,6 +593,9 @@ class SqliteTransaction:
         rows = self._rows("lanes_to_look", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
         return [LaneRow(*row) for row in rows]
 
+    def lanes_look(self, tenant_id: int, partition: int, now_ms: int) -> None:
+        self._rows("lanes_look", tenant=tenant_id, partition=partition, now=now_ms)
+
     def lane_next_look(self, tenant_id: int, partition: int) -> int | None:
         look_at: int | None = self._one("lane_next_look", tenant=tenant_id, partition=partition)[0]
         return look_at

@@ -350,6 +350,12 @@ SELECT partition, lane, in_flight, next_at_ms, look_at_ms
  ORDER BY look_at_ms
  LIMIT :limit;
 
+-- lanes_look
+UPDATE duly_lane
+   SET look_at_ms = :now
+ WHERE tenant = :tenant
+   AND partition = :partition;
+
 -- lane_next_look
 SELECT min(look_at_ms)
   FROM duly_lane
