@@ -375,8 +375,8 @@ def test_an_id_that_changes_its_partition_is_still_one(q: duly.Client, bulk: int
         # These stay, so that nothing is dropped from the log.
         (place,) = q.publish("jobs", one(None, lane=f"l{n}", due=86_400)).positions
         lanes.setdefault(place[0], f"l{n}")
-    for old in range(4):
-        for new in range(4):
+    for old in range(0, 4, 3 if bulk else 1):
+        for new in range(0, 4, 3 if bulk else 1):
             text = f"{old}-{new}"
             q.publish("jobs", one(text, lane=lanes[old]))
             q.claim("jobs").ack()

@@ -112,18 +112,18 @@ def released(q: duly.Client, clock: duly.ManualClock) -> None:
 
 
 def moved(q: duly.Client, clock: duly.ManualClock) -> None:
-    publish_beside(q, MANY)
+    publish_beside(q, BESIDE)
     assert q.move("jobs", "m", due=60) == {"m": "moved"}
 
 
 def moved_twice(q: duly.Client, clock: duly.ManualClock) -> None:
-    publish_beside(q, MANY)
+    publish_beside(q, BESIDE)
     assert q.move("jobs", "m", due=60) == {"m": "moved"}
     assert q.move("jobs", "m", due=30) == {"m": "moved"}
 
 
 def moved_back(q: duly.Client, clock: duly.ManualClock) -> None:
-    publish_beside(q, MANY)
+    publish_beside(q, BESIDE)
     assert q.move("jobs", "m", due=60) == {"m": "moved"}
     assert q.move("jobs", "m", due=0) == {"m": "moved"}
 
@@ -134,7 +134,7 @@ def moved_from_waiting(q: duly.Client, clock: duly.ManualClock) -> None:
 
 
 def moved_and_come_due(q: duly.Client, clock: duly.ManualClock) -> None:
-    publish_beside(q, MANY)
+    publish_beside(q, BESIDE)
     assert q.move("jobs", "m", due=20) == {"m": "moved"}
     clock.advance(20)
     q.claim("jobs", max_messages=1).release()
@@ -173,10 +173,14 @@ everywhere = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys()
 
 def check_cancel(q: duly.Client, clock: duly.ManualClock) -> None:
     before = q.describe_topic("jobs").messages
+    found = q.get("jobs", "m")
+    assert found is not None
+    here = (found.partition, found.offset - 1)
+    assert [message.id for message in q.browse("jobs", after=here, limit=1)] == ["m"]
     assert q.cancel("jobs", "m") == {"m": "cancelled"}
     assert q.describe_topic("jobs").messages == before - 1
     assert state_of(q, "m") == "finished"
-    assert "m" not in [message.id for message in q.browse("jobs", limit=10_000)]
+    assert [message.id for message in q.browse("jobs", after=here, limit=1)] != ["m"]
     assert q.cancel("jobs", "m") == {"m": "finished"}
     assert q.move("jobs", "m", due=1) == {"m": "finished"}
     came = drain(q)
@@ -430,8 +434,8 @@ def test_in_the_middle_of_sixty_batches(q: duly.Client, jobs: str, clock: duly.M
     later = [f"{b}-{n}" for b in (1, 29, 31, 59) for n in range(1, 1000, 3)]
     assert set(q.cancel(jobs, gone).values()) == {"cancelled"}
     assert set(q.move(jobs, later, due=500).values()) == {"moved"}
-    more = [f"x{n}" for n in range(20_000)]
-    for b in range(20):
+    more = [f"x{n}" for n in range(10_000)]
+    for b in range(10):
         q.publish(jobs, [duly.Message(b"", id=text) for text in more[b * 1000 : (b + 1) * 1000]])
     assert set(q.cancel(jobs, gone[::50]).values()) == {"finished"}
     back = later[::2]
@@ -727,7 +731,8 @@ def test_an_expired_message_is_not_ready(q: duly.Client, jobs: str, clock: duly.
     clock.advance(5)
     assert state_of(q, "a") in ("finished", "none")
     assert [m.id for m in q.browse(jobs)] == ["b"]
-    assert q.cancel(jobs, "a")["a"] in ("finished", "not_found")
+    # Not dropped yet, it can still be cancelled; either way it is gone.
+    assert q.cancel(jobs, "a")["a"] in ("cancelled", "finished", "not_found")
     assert q.move(jobs, "a", due=50)["a"] in ("finished", "not_found")
     clock.advance(50)
     assert drain(q) == ["b"]
@@ -745,18 +750,18 @@ def a_mixture(q: duly.Client, clock: duly.ManualClock, partitions: int = 1) -> N
             b"%d" % n, id=f"i{n}", priority=draw.choice([0, 3, 9]), lane=draw.choice([None, "a", "b", "c"]),
             key=draw.choice([None, "k1", "k2"]), due=draw.choice([None, 60, 90]),
         )
-        for n in range(2400)
+        for n in range(2100)
     ]  # fmt: skip
-    for start in range(0, 2400, 600):
-        q.publish("jobs", messages[start : start + 600])
+    for start in range(0, 2100, 700):
+        q.publish("jobs", messages[start : start + 700])
     batch = q.claim("jobs", max_messages=200)
     q.nack(batch[:50], delay=70)
     q.nack(batch[50:70], delay=0)
     q.bury(batch[70:110])
     q.ack(batch[110:120])
     q.release(batch[120:130])
-    q.cancel("jobs", [f"i{n}" for n in range(0, 2400, 17)])
-    q.move("jobs", [f"i{n}" for n in range(1, 2400, 19)], due=80, priority=4)
+    q.cancel("jobs", [f"i{n}" for n in range(0, 2100, 17)])
+    q.move("jobs", [f"i{n}" for n in range(1, 2100, 19)], due=80, priority=4)
     clock.advance(10)
 
 
@@ -778,7 +783,7 @@ def test_browse_and_get_agree_about_every_message(q: duly.Client, clock: duly.Ma
     by_id = {m.id: m for m in everything}
     assert len(by_id) == len(everything)
     assert {m.state for m in everything} == {"ready", "waiting", "retrying", "leased", "dead"}
-    for n in range(0, 2400, 23):
+    for n in range(0, 2100, 23):
         found = q.get("jobs", f"i{n}")
         assert found is not None
         if found.state == "finished":
@@ -804,7 +809,7 @@ def test_browse_filters_alone_and_together(q: duly.Client, clock: duly.ManualClo
     }
     cases = [{name: value} for name, (values, _) in filters.items() for value in values]
     draw = random.Random(7)
-    for _ in range(12):
+    for _ in range(8):
         names = draw.sample(list(filters), draw.choice([2, 2, 3, 4]))
         cases.append({name: draw.choice(filters[name][0]) for name in names})
     for case in cases:
@@ -812,8 +817,7 @@ def test_browse_filters_alone_and_together(q: duly.Client, clock: duly.ManualClo
         assert [m.id for m in q.browse("jobs", limit=10_000, **case)] == wanted, case
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-@pytest.mark.parametrize("limit", [17, 1000])
+@pytest.mark.parametrize(("limit", "partitions"), [(17, 4), (1000, 1)])
 def test_pages_have_no_gaps_and_no_repeats(
     q: duly.Client, clock: duly.ManualClock, limit: int, partitions: int
 ) -> None:
@@ -828,7 +832,7 @@ def test_pages_have_no_gaps_and_no_repeats(
 
 def test_browsing_changes_nothing(q: duly.Client, jobs: str) -> None:
     q.publish(jobs, named([str(n) for n in range(3000)]))
-    for _ in range(3):
+    for _ in range(2):
         assert len(q.browse(jobs, limit=5000)) == 3000
         q.coming(jobs)
         q.get(jobs, "7")
@@ -938,7 +942,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_whatever_is_done_get_browse_and_coming_tell_the_truth(steps: list[tuple[str, int]]) -> None:
     clock = duly.ManualClock()

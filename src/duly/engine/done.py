@@ -8,12 +8,14 @@ from ..store.contract import TopicRow, Transaction
 from .agenda import FORGET, note_settled, schedule_store
 
 
-def note_done(tx: Transaction, topic: TopicRow, partition: int, offsets: Iterable[int]) -> None:
-    """Messages of a queue were acked, cancelled, dropped or expired."""
+def note_done(
+    tx: Transaction, topic: TopicRow, partition: int, offsets: Iterable[int], ended_at: int | None = None
+) -> None:
+    """Messages of a queue were acked, cancelled, dropped or expired: now, or at a moment that has passed unseen."""
     note_settled(tx, topic, partition)
-    if not topic.settings.dedupe_ms:
+    until = (tx.now_ms if ended_at is None else ended_at) + topic.settings.dedupe_ms
+    if not topic.settings.dedupe_ms or until <= tx.now_ms:
         return
-    until = tx.now_ms + topic.settings.dedupe_ms
     for first, last in _ranges(sorted(offsets)):
         tx.done_insert(topic.tenant_id, partition, first, last, until)
     schedule_store(tx, FORGET, until)

@@ -339,7 +339,8 @@ class _Round:
         if past.any():
             serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())
             first, count = int(served.seq[past][0]), int(past.sum())
-            note_done(serving.tx, topic, partition, served.seq[past].tolist())
+            ended_at = int(self.columns.numbers("expires_at", 0)[: self.at][past].max())
+            note_done(serving.tx, topic, partition, served.seq[past].tolist(), ended_at)
             free(serving.tx, topic, partition, served.lane[past].tolist())
             tell(
                 serving.tx,

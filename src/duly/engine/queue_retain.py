@@ -64,7 +64,7 @@ def drop_expired(tx: Transaction, topic: TopicRow, partition: int) -> None:
         entries = concat(list(_standing(index, run.id)))
         seqs = entries.seq.tolist()
         if seqs:
-            note_done(tx, topic, partition, seqs)
+            note_done(tx, topic, partition, seqs, run.expires_max)
             tx.loose_delete(topic.tenant_id, partition, entries.seq[entries.loose].tolist())
             if run.kind != TIMED:
                 free(tx, topic, partition, entries.lane.tolist())
@@ -83,11 +83,12 @@ def _drop_young(tx: Transaction, topic: TopicRow, index: Index, group: GroupRow)
         columns = fresh.messages(fresh.left)
         if "expires_at" not in columns.names:
             continue
-        past = columns.numbers("expires_at", 2**62) <= tx.now_ms
+        expires = columns.numbers("expires_at", 2**62)
+        past = expires <= tx.now_ms
         if past.any():
             seqs = fresh.peek(fresh.left).seq[past].tolist()
             fresh.drop(past)
-            note_done(tx, topic, index.partition, seqs)
+            note_done(tx, topic, index.partition, seqs, int(expires[past].max()))
             tell(tx, topic, group, "ttl_expired", partition=index.partition, offset=seqs[0], count=len(seqs), facts={})
 
 
