@@ -180,14 +180,15 @@ class Columns:
             due = np.where(due < 0, now_ms - 1 - due, due)
             changed["due_at"] = due
         if ttl_ms is not None or "expires_at" in self.names:
-            missing = -ttl_ms if ttl_ms is not None else _NEVER
+            missing = -ttl_ms if ttl_ms is not None else NEVER
             expires = self.numbers("expires_at", missing)
             expires = np.where(expires < 0, due - expires, expires)
-            changed["expires_at"] = [None if at == _NEVER else at for at in expires.tolist()]
+            changed["expires_at"] = [None if at == NEVER else at for at in expires.tolist()]
         return self.having(**changed)
 
 
-_NEVER = 2**62
+# When messages without an expiry expire.
+NEVER = 2**62
 
 
 def join(parts: Sequence[Columns]) -> Columns:

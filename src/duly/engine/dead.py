@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -11,7 +12,7 @@ from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, LooseRow, Top
 from .entries import lane_hash
 from .find import cursor_of, find_group, find_topic
 from .lease import live_offsets, read_history
-from .lookup import messages_at
+from .lookup import every, messages_at
 from .read import look_up, stored_messages
 
 _BATCH = 1000
@@ -110,9 +111,8 @@ def _walk(
     """Dead rows after a place, in pages; of `one` partition, or of all from there on."""
     for at in range(number, number + 1 if one else len(topic.partitions)):
         after = offset if at == number else -1
-        while rows := tx.dead(topic.tenant_id, topic.partitions[at], group.id, after, _BATCH):
-            yield from rows
-            after = rows[-1].offset
+        partition = topic.partitions[at]
+        yield from every(partial(tx.dead, topic.tenant_id, partition, group.id, limit=_BATCH), after)
 
 
 def _letter(tx: Transaction, topic: TopicRow, row: DeadRow) -> DeadLetter:

@@ -25,11 +25,10 @@ from ..errors import CorruptBlock
 from ..limits import LIMITS
 from ..store.contract import LANED, TIMED, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
-from .entries import order_ready, order_waiting
 from .find import head_of
 from .ids import index_ids
 from .index import ABSORB_FROM, RUN_BLOCK, Index, Progress, coming_together, progress_of
-from .views import Proposal, Stored, front
+from .views import Proposal, Stored, front, order_of
 
 FAN = 28
 # Past so many even those fold who add nothing.
@@ -128,10 +127,9 @@ def _copy(index: Index, target: RunRow, most: int) -> int:
     """Copies a slice; when nothing is left, swaps. Returns how many entries were copied."""
     progress = progress_of(target)
     views = [Stored(index, index.runs[p.run], max(p.copied, index.runs[p.run].pos)) for p in progress]
-    order = order_waiting if target.kind == TIMED else order_ready
     # Whole blocks, so that all but the last have the same size.
     want = max(target.block, most // target.block * target.block)
-    proposal = front(views, want, order)
+    proposal = front(views, want, order_of(target.kind))
     count = len(proposal.entries)
     if count:
         last = count == sum(view.left for view in views)

@@ -189,17 +189,7 @@ def describe_group(tx: Transaction, command: DescribeGroup) -> GroupDescription:
         number: max(heads[number].first_offset, cursor_of(tx, topic.tenant_id, pid, group.id))
         for number, pid in enumerate(topic.partitions)
     }
-    leased = retrying = dead = 0
-    held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for partition in topic.partitions:
-        dead += tx.dead_count(topic.tenant_id, partition, group.id)
-        for row in tx.leases(topic.tenant_id, partition, group.id):
-            if row.state == LEASED and row.due_at > tx.now_ms:
-                leased += row.live
-                held[row.consumer][0] += 1
-                held[row.consumer][1] += row.live
-            else:
-                retrying += row.live
+    work = _Work(tx, topic, group)
     return GroupDescription(
         topic=topic.name,
         name=group.name,
@@ -209,31 +199,38 @@ def describe_group(tx: Transaction, command: DescribeGroup) -> GroupDescription:
         first_offsets={number: head.first_offset for number, head in heads.items()},
         next_offsets={number: head.next_offset for number, head in heads.items()},
         lag=sum(heads[number].next_offset - cursor for number, cursor in cursors.items()),
-        leased=leased,
-        retrying=retrying,
-        dead=dead,
-        consumers=tuple(
+        leased=work.leased,
+        retrying=work.retrying,
+        dead=work.dead,
+        consumers=work.consumers,
+    )
+
+
+class _Work:
+    """What the consumers of a group have in hand."""
+
+    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow) -> None:
+        self.leased = self.retrying = self.dead = 0
+        held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for partition in topic.partitions:
+            self.dead += tx.dead_count(topic.tenant_id, partition, group.id)
+            for row in tx.leases(topic.tenant_id, partition, group.id):
+                if row.state == LEASED and row.due_at > tx.now_ms:
+                    self.leased += row.live
+                    held[row.consumer][0] += 1
+                    held[row.consumer][1] += row.live
+                else:
+                    self.retrying += row.live
+        self.consumers = tuple(
             ConsumerDescription(name, max(0, tx.now_ms - seen_at), *held.get(name, (0, 0)))
             for name, seen_at in tx.consumers(topic.tenant_id, group.id)
-        ),
-    )
+        )
 
 
 def _describe_queue(tx: Transaction, topic: TopicRow, group: GroupRow) -> GroupDescription:
     """A queue's consumers: what was never claimed is their lag."""
-    lag = leased = retrying = dead = 0
-    held: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for partition in topic.partitions:
-        dead += tx.dead_count(topic.tenant_id, partition, group.id)
-        standing, failed = count_standing(tx, topic, partition)
-        lag, retrying = lag + standing, retrying + failed
-        for row in tx.leases(topic.tenant_id, partition, group.id):
-            if row.due_at > tx.now_ms:
-                leased += row.live
-                held[row.consumer][0] += 1
-                held[row.consumer][1] += row.live
-            else:
-                retrying += row.live
+    work = _Work(tx, topic, group)
+    standing = [count_standing(tx, topic, partition) for partition in topic.partitions]
     return GroupDescription(
         topic=topic.name,
         name=group.name,
@@ -242,14 +239,11 @@ def _describe_queue(tx: Transaction, topic: TopicRow, group: GroupRow) -> GroupD
         cursors={},
         first_offsets={},
         next_offsets={},
-        lag=lag,
-        leased=leased,
-        retrying=retrying,
-        dead=dead,
-        consumers=tuple(
-            ConsumerDescription(name, max(0, tx.now_ms - seen_at), *held.get(name, (0, 0)))
-            for name, seen_at in tx.consumers(topic.tenant_id, group.id)
-        ),
+        lag=sum(never for never, _ in standing),
+        leased=work.leased,
+        retrying=work.retrying + sum(failed for _, failed in standing),
+        dead=work.dead,
+        consumers=work.consumers,
     )
 
 

@@ -32,13 +32,13 @@ from ..errors import CorruptBlock
 from ..store.contract import LANED, READY, TIMED, HoleRow, QueueRow, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .block import Block, Place, encode
-from .columns import Columns
-from .entries import Entries, concat, lane_hash, make_entries, order_ready, order_waiting, place_of
+from .columns import NEVER, Columns
+from .entries import Entries, concat, lane_hash, make_entries, order_waiting, place_of
 from .fairness import Clocks, Tails, give_tags, tails_of, weigh
 from .find import head_of
 from .limited import admit, enter, is_limited
 from .lookup import light_messages_at, messages_at, with_big, without_big
-from .views import Ahead, Fresh, Merged, Proposal, Stored, View, front
+from .views import Ahead, Fresh, Merged, Proposal, Stored, View, front, order_of
 
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
 ABSORB_MAX = 16_384
@@ -50,7 +50,6 @@ _BESIDE_MAX = 8
 # Entries a block of a run that is made now.
 RUN_BLOCK = 1_000
 MINUTE_MS = 60_000
-_NEVER = 2**62
 
 
 class Index:
@@ -234,14 +233,8 @@ class Index:
             if gone is not None and gone.any():
                 kept = np.flatnonzero(~gone)
                 entries, columns = entries.take(kept), columns.take(kept)
-            self._take_in(entries, self._weigh(columns), columns, young=False)
+            self._take_in(entries, self._weights(entries, columns), columns, young=False)
         return due + loose
-
-    def _weigh(self, columns: Columns) -> Any:
-        lanes = self.topic.settings.lanes
-        if lanes is not None and lanes.weights:
-            columns = with_big(self.tx, self.topic.tenant_id, self.partition, columns)
-        return weigh(self.topic, columns)
 
     def _has_lanes(self, entries: Entries) -> bool:
         return bool(entries.lane.any()) or bool(self._untagged)
@@ -273,12 +266,14 @@ class Index:
         self._take_in(entries, self._weights(entries), None, young=False, admitted=True)
         return len(entries)
 
-    def _weights(self, entries: Entries) -> Any:
-        """The weights of entries whose messages are not at hand."""
+    def _weights(self, entries: Entries, columns: Columns | None = None) -> Any:
+        """The weights of entries; their messages are read only if they are needed for that."""
         lanes = self.topic.settings.lanes
         if lanes is None or not lanes.weights or not entries.lane.any():
             return np.ones(len(entries))
-        return weigh(self.topic, self.fetch(entries))
+        if columns is None:
+            return weigh(self.topic, self.fetch(entries))
+        return weigh(self.topic, with_big(self.tx, self.topic.tenant_id, self.partition, columns))
 
     def _enter_lanes(self, entries: Entries, *, young: bool) -> Entries:
         """What is due waits in its lane, where lanes have limits; what is left is not due yet."""
@@ -312,7 +307,7 @@ class Index:
                 self._add_fresh(kind, part, own, young=young)
 
     def _add_fresh(self, kind: int, entries: Entries, columns: Columns | None, *, young: bool) -> None:
-        order = order_waiting(entries) if kind == TIMED else order_ready(entries)
+        order = order_of(kind)(entries)
         own = None if columns is None else columns.take(order)
         self._fresh.append(Fresh(kind, entries.take(order), self.fetch, own, young=young))
 
@@ -537,7 +532,7 @@ def _few(young: list[tuple[int, Entries]]) -> tuple[tuple[int, Entries], ...]:
         parts = [entries for of_kind, entries in young if of_kind == kind]
         if parts:
             entries = concat(parts)
-            together.append((kind, entries.take(order_waiting(entries) if kind == TIMED else order_ready(entries))))
+            together.append((kind, entries.take(order_of(kind)(entries))))
     return tuple(together)
 
 
@@ -595,8 +590,8 @@ def _expire_all_by(columns: Columns) -> int | None:
     """When the last of some messages expires; None: not all of them do."""
     if "expires_at" not in columns.names:
         return None
-    last = int(columns.numbers("expires_at", _NEVER).max())
-    return None if last == _NEVER else last
+    last = int(columns.numbers("expires_at", NEVER).max())
+    return None if last == NEVER else last
 
 
 def coming_of(entries: Entries) -> bytes:

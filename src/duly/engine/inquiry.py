@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..message import QueuedMessage, made_id
 from ..store.contract import LEASED, TIMED, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction, WaitRow
-from .columns import Columns
+from .columns import NEVER, Columns
 from .done import note_done
 from .entries import lane_hash
 from .find import find_group, find_queue, head_of
@@ -31,10 +32,10 @@ from .ids import find_places
 from .index import MINUTE_MS, Index
 from .lease import is_live, read_history
 from .limited import free, is_limited
-from .lookup import messages_at, with_big
+from .lookup import every, messages_at
 from .queue_claim import take_over
 from .queue_lease import keys_of
-from .views import Fresh, Stored
+from .views import Fresh, Stored, walk
 
 EVERYTHING = 2**40
 
@@ -189,13 +190,7 @@ def _search(index: Index, view: Any, wanted: Any) -> Iterator[tuple[int, int, in
         if view.run.high < wanted[0] or view.run.low > wanted[-1]:
             return
         holes = index.holes.get(view.run.id, frozenset())
-        view = Stored(index, view.run, view.pos)
-    else:
-        view = Fresh(view.kind, view.peek(view.left), index.fetch)
-    while view.left:
-        part = view.peek(10_000)
-        start = view.pos
-        view.consume(len(part))
+    for start, part in walk(view):
         for at in np.flatnonzero(np.isin(part.seq, wanted)).tolist():
             seq = int(part.seq[at])
             if seq not in holes:
@@ -249,7 +244,7 @@ def ids_in_use(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[str
 
 def _expires_at(tx: Transaction, topic: TopicRow, partition: int, offset: int) -> int:
     columns = messages_at(tx, topic.tenant_id, partition, [offset])
-    return int(columns.numbers("expires_at", 2**62)[0])
+    return int(columns.numbers("expires_at", NEVER)[0])
 
 
 def move(tx: Transaction, command: Move) -> dict[str, str]:
@@ -441,7 +436,7 @@ def _next_offsets(index: Index, group: GroupRow, command: Browse, after: int) ->
     parts: list[Any] = []
     if command.state in (None, "ready", "waiting", "retrying"):
         for _, view in index.all_views():
-            parts.extend(_offsets_of(index, view, command, after, most))
+            parts.extend(_offsets_of(view, command, after, most))
     tx, tenant_id = index.tx, index.topic.tenant_id
     others: list[int] = []
     if command.state in (None, "retrying", "waiting", "ready"):
@@ -457,17 +452,11 @@ def _next_offsets(index: Index, group: GroupRow, command: Browse, after: int) ->
     return smallest
 
 
-def _offsets_of(index: Index, view: Any, command: Browse, after: int, most: int) -> Iterator[Any]:
-    if isinstance(view, Stored):
-        if view.run.high <= after:
-            return
-        view = Stored(index, view.run, view.pos)
-    else:
-        view = Fresh(view.kind, view.peek(view.left), index.fetch)
+def _offsets_of(view: Any, command: Browse, after: int, most: int) -> Iterator[Any]:
+    if isinstance(view, Stored) and view.run.high <= after:
+        return
     lane = None if command.lane is None else np.uint64(lane_hash(command.lane))
-    while view.left:
-        part = view.peek(10_000)
-        view.consume(len(part))
+    for _, part in walk(view):
         fits = part.seq > after
         if lane is not None:
             fits &= part.lane == lane
@@ -488,12 +477,7 @@ def _fitting(
     known = [offset for offset in offsets if standings[offset].state != "finished"]
     if not known:
         return []
-    columns = with_big(
-        index.tx,
-        index.topic.tenant_id,
-        index.partition,
-        messages_at(index.tx, index.topic.tenant_id, index.partition, known),
-    )
+    columns = messages_at(index.tx, index.topic.tenant_id, index.partition, known)
     found = [_queued(index.topic, number, columns, at, standings[offset]) for at, offset in enumerate(known)]
     now = index.tx.now_ms
     return [message for message in found if _fits(command, message) and not _is_gone(message, now)][:most]
@@ -538,10 +522,8 @@ def coming(tx: Transaction, command: Coming) -> list[tuple[int, int]]:
         for hole in tx.holes(topic.tenant_id, partition):
             if hole.run in timed and hole.due_at > tx.now_ms:
                 counts[hole.due_at // MINUTE_MS] -= 1
-        after = -1
-        while rows := tx.loose_all(topic.tenant_id, partition, after, 1000):
-            counts.update(row.due_at // MINUTE_MS for row in rows if row.waits and row.due_at > tx.now_ms)
-            after = rows[-1].offset
+        loose = every(partial(tx.loose_all, topic.tenant_id, partition, limit=1000))
+        counts.update(row.due_at // MINUTE_MS for row in loose if row.waits and row.due_at > tx.now_ms)
     return [(minute * MINUTE_MS, counts[minute]) for minute in range(now, now + command.minutes)]
 
 
@@ -552,12 +534,9 @@ def count_standing(tx: Transaction, topic: TopicRow, partition: int) -> tuple[in
     standing = index.live + sum(view.left for _, view in index.all_views() if isinstance(view, Fresh))
     standing += tx.lane_wait_count(topic.tenant_id, partition)
     failed = 0
-    after = -1
-    while rows := tx.loose_all(topic.tenant_id, partition, after, 1000):
-        for row in rows:
-            failed += bool(row.attempts and row.waits)
-            standing += bool(not row.attempts and row.waits)
-        after = rows[-1].offset
+    for row in every(partial(tx.loose_all, topic.tenant_id, partition, limit=1000)):
+        failed += bool(row.attempts and row.waits)
+        standing += bool(not row.attempts and row.waits)
     return standing, failed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,13 @@ from ..errors import CorruptBlock
 from ..store.contract import Transaction
 from .block import Block
 from .columns import Columns, gather
+
+
+def every(fetch: Callable[[int], Sequence[Any]], after: int = -1) -> Iterator[Any]:
+    """All rows that a query gives in pages, each page after the offset of the last row before it."""
+    while rows := fetch(after):
+        yield from rows
+        after = rows[-1].offset
 
 
 def messages_at(tx: Transaction, tenant_id: int, partition: int, seqs: Any) -> Columns:

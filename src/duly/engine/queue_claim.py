@@ -20,10 +20,9 @@ from ..errors import CorruptBlock
 from ..limits import LIMITS
 from ..message import Failure
 from ..store.contract import LANED, LEASED, READY, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction
-from .block import Block, Place
 from .bury import bury, tell
-from .claimed import Claim, Claimed, Parcel, Slice
-from .columns import Columns
+from .claimed import Claim, Claimed
+from .columns import NEVER, Columns
 from .done import note_done
 from .entries import Entries, concat
 from .fairness import interleave, moved
@@ -32,7 +31,7 @@ from .index import Index
 from .lease import add_failure, live_indexes
 from .limited import free, keeps_slot
 from .lookup import with_big
-from .queue_lease import encode_keys, keys_of, make_keys
+from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
 from .views import Proposal, front
 
 # One merge serves no more than this, however many ask.
@@ -98,10 +97,7 @@ class _Wish:
         """Writes its leases; what its caller is told."""
         for row, number, columns, attempts in self.leases:
             lease_id = self.tx.lease_insert(replace(row, alone=self.count == 1))
-            block = Block(Place(row.tenant_id, row.partition, row.base), row.count, 0, columns, [])
-            slices = (Slice(block, 0, row.count, 0),)
-            each = None if attempts is None else tuple(attempts)
-            self.got.parcels.append(Parcel(lease_id, number, row.partition, 1, row.count, slices, each))
+            self.got.parcels.append(parcel_of(row, lease_id, number, columns, attempts))
         active = bool(self.leases)
         self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
         return self.got if active or self.corrupt is None else self.corrupt
@@ -119,7 +115,7 @@ class _Serving:
         self.index = Index(tx, topic, self.partition)
 
     def serve(self, wishes: list[_Wish]) -> None:
-        more = self._take_over(wishes[0].consumer)
+        more = take_over(self.tx, self.topic, self.group, self.partition, wishes[0].consumer)
         try:
             # In this order: what came due before it was published goes first in its lane.
             more |= self.index.promote() > 0
@@ -188,12 +184,6 @@ class _Serving:
             at_least = 4 * round_.dropped
         return dropped
 
-    # Leases that ran out
-
-    def _take_over(self, consumer: str) -> bool:
-        """Puts messages of expired leases back. True if there were any."""
-        return take_over(self.tx, self.topic, self.group, self.partition, consumer)
-
 
 class _Round:
     """One merge, dealt out to claims one after another."""
@@ -220,8 +210,10 @@ class _Round:
         holes = index.is_hole(self.proposal)
         self.holes: Any = np.zeros(len(self.entries), bool) if holes is None else holes
         self.past: Any = np.zeros(len(self.entries), bool)
+        self.expires: Any = None
         if "expires_at" in self.columns.names:
-            self.past = (self.columns.numbers("expires_at", 2**62) <= self.tx.now_ms) & ~self.holes
+            self.expires = self.columns.numbers("expires_at", NEVER)
+            self.past = (self.expires <= self.tx.now_ms) & ~self.holes
         self.gone = self.holes | self.past
         self.special = self.gone | self.entries.loose
         self.sizes = self.columns.sizes() if len(self.entries) else np.zeros(0, np.int64)
@@ -230,7 +222,7 @@ class _Round:
             self.special.tolist(),
             self.entries.seq.tolist(),
         )
-        self.keys = make_keys(self.entries, self.columns)
+        self.keys = make_keys(self.entries, self.expires)
         loose = self.entries.seq[self.entries.loose & ~self.gone].tolist()
         rows = self.tx.loose(serving.topic.tenant_id, serving.partition, loose) if loose else []
         self.loose: dict[int, LooseRow] = {row.offset: row for row in rows}
@@ -339,7 +331,7 @@ class _Round:
         if past.any():
             serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())
             first, count = int(served.seq[past][0]), int(past.sum())
-            ended_at = int(self.columns.numbers("expires_at", 0)[: self.at][past].max())
+            ended_at = int(self.expires[: self.at][past].max())
             note_done(serving.tx, topic, partition, served.seq[past].tolist(), ended_at)
             free(serving.tx, topic, partition, served.lane[past].tolist())
             tell(
@@ -386,12 +378,8 @@ def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, 
     assert row.offsets is not None
     keys = keys_of(row)
     indexes = live_indexes(row)
-    known = {
-        loose.offset: loose
-        for loose in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes if keys.is_loose(i)])
-    }
-    for cancelled in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes if not keys.is_loose(i)]):
-        known[cancelled.offset] = cancelled
+    # Also of those that had no row when they were claimed: they may have been cancelled since.
+    known = {loose.offset: loose for loose in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes])}
     half = (len(indexes) + 1) // 2
     for index in indexes:
         offset, attempts = row.offsets[index], keys.attempt(index)

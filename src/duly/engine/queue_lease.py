@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from ..store.contract import LeaseRow
+from .block import Block, Place
+from .claimed import Parcel, Slice
 from .columns import Columns
 from .entries import Entries
 
@@ -74,9 +77,8 @@ _keys = msgspec.msgpack.Decoder(Keys)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def make_keys(entries: Entries, columns: Columns) -> Keys:
-    """The keys of messages about to be claimed, for the first time as far as is known."""
-    expires = columns.numbers("expires_at", 2**62) if "expires_at" in columns.names else None
+def make_keys(entries: Entries, expires: np.ndarray[Any, Any] | None) -> Keys:
+    """The keys of messages about to be claimed, for the first time as far as is known; `expires` None: none ever."""
     return Keys(
         entries.priority.tobytes(),
         entries.lane.tobytes() if entries.lane.any() else None,
@@ -103,6 +105,13 @@ def part_of(row: LeaseRow, indexes: Sequence[int]) -> LeaseRow:
     """The lease made to hold just these of its messages, none settled."""
     assert row.offsets is not None
     offsets = tuple([row.offsets[index] for index in indexes])
-    keys = msgspec.msgpack.encode(keys_of(row).some(indexes))
+    keys = _encode(keys_of(row).some(indexes))
     count = len(offsets)
     return replace(row, id=0, base=min(offsets), count=count, live=count, offsets=offsets, settled=None, keys=keys)
+
+
+def parcel_of(row: LeaseRow, lease_id: int, number: int, columns: Columns, attempts: Sequence[int] | None) -> Parcel:
+    """The messages of a lease as handed to a consumer; `attempts` None: the first delivery of all."""
+    block = Block(Place(row.tenant_id, row.partition, row.base), row.count, 0, columns, [])
+    each = None if attempts is None else tuple(attempts)
+    return Parcel(lease_id, number, row.partition, 1, row.count, (Slice(block, 0, row.count, 0),), each)

@@ -9,6 +9,7 @@ the space and the work. A block in which only a few are left is emptied: they ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ..store.contract import TIMED, GroupRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .block import Place, encode
 from .bury import tell
-from .columns import Columns
+from .columns import NEVER, Columns
 from .done import note_done
 from .entries import Entries, concat
 from .find import find_group, head_of
@@ -24,8 +25,8 @@ from .fold import finish
 from .index import Index
 from .lease import live_offsets
 from .limited import free
-from .lookup import messages_at
-from .views import Stored
+from .lookup import every, messages_at
+from .views import Stored, walk
 
 # Settled messages that a log may hold besides as many as are not.
 _SLACK = 20_000
@@ -83,7 +84,7 @@ def _drop_young(tx: Transaction, topic: TopicRow, index: Index, group: GroupRow)
         columns = fresh.messages(fresh.left)
         if "expires_at" not in columns.names:
             continue
-        expires = columns.numbers("expires_at", 2**62)
+        expires = columns.numbers("expires_at", NEVER)
         past = expires <= tx.now_ms
         if past.any():
             seqs = fresh.peek(fresh.left).seq[past].tolist()
@@ -97,18 +98,12 @@ def _others(tx: Transaction, topic: TopicRow, partition: int) -> Iterator[int]:
     group = find_group(tx, topic, "")
     for row in tx.leases(topic.tenant_id, partition, group.id):
         yield from live_offsets(row)
-    after = -1
-    while rows := tx.loose_all(topic.tenant_id, partition, after, 1000):
-        yield from (row.offset for row in rows)
-        after = rows[-1].offset
-    after = -1
-    while waits := tx.lane_waits(topic.tenant_id, partition, after, 1000):
-        yield from (wait.offset for wait in waits)
-        after = waits[-1].offset
-    after = -1
-    while dead := tx.dead(topic.tenant_id, partition, group.id, after, 1000):
-        yield from (letter.offset for letter in dead)
-        after = dead[-1].offset
+    for fetch in (
+        partial(tx.loose_all, topic.tenant_id, partition, limit=1000),
+        partial(tx.lane_waits, topic.tenant_id, partition, limit=1000),
+        partial(tx.dead, topic.tenant_id, partition, group.id, limit=1000),
+    ):
+        yield from (row.offset for row in every(fetch))
 
 
 def _live(tx: Transaction, topic: TopicRow, index: Index) -> int:
@@ -150,11 +145,8 @@ def _standing(index: Index, only: int | None = None) -> Iterator[Entries]:
         if run.sources is not None or only not in (None, run.id):
             continue
         holes = np.array(sorted(index.holes.get(run.id, ())), np.int64)
-        view = Stored(index, run)
-        while view.left:
-            part = view.peek(10_000)
+        for _, part in walk(Stored(index, run)):
             yield part.take(~np.isin(part.seq, holes)) if len(holes) else part
-            view.consume(len(part))
 
 
 def _keep(tx: Transaction, topic: TopicRow, index: Index, offsets: Iterable[int]) -> None:

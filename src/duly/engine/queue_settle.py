@@ -10,7 +10,7 @@ from ..message import Failure
 from ..store.contract import LeaseRow, LooseRow
 from .bury import bury
 from .done import note_done
-from .lease import add_failure
+from .lease import add_failure, live_indexes
 from .limited import free, is_limited, keeps_slot
 from .queue_lease import keys_of, part_of
 from .settling import Settling, draw
@@ -19,15 +19,17 @@ from .settling import Settling, draw
 class QueueSettling(Settling):
     """On a queue what failed goes back into it by itself, as a loose message."""
 
-    def _acked(self, row: LeaseRow, indexes: Sequence[int]) -> None:
+    def _acked(self, row: LeaseRow, indexes: Sequence[int] | None = None) -> None:
         """Forgets what was known of messages that had failed before, or were cancelled meanwhile."""
         assert row.offsets is not None
-        note_done(self.tx, self.topic, row.partition, [row.offsets[index] for index in indexes])
+        indexes = live_indexes(row) if indexes is None else indexes
+        offsets = [row.offsets[index] for index in indexes]
+        keys = keys_of(row)
+        note_done(self.tx, self.topic, row.partition, offsets)
         if is_limited(self.topic):
-            keys = keys_of(row)
             free(self.tx, self.topic, row.partition, [keys.lane(index) for index in indexes])
-        if row.marked or keys_of(row).loose is not None:
-            self.tx.loose_delete(row.tenant_id, row.partition, [row.offsets[index] for index in indexes])
+        if row.marked or keys.loose is not None:
+            self.tx.loose_delete(row.tenant_id, row.partition, offsets)
 
     def _part(self, row: LeaseRow, indexes: list[int]) -> LeaseRow:
         return part_of(row, indexes)

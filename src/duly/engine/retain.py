@@ -14,6 +14,7 @@ transaction, so no two do the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule, sched
 from .block import Place, encode
 from .find import cursor_of, head_of, set_head
 from .lease import live_offsets
+from .lookup import every
 from .queue_retain import drop_expired, droppable, needed_kept
 from .read import look_up, offset_at
 
@@ -241,10 +243,8 @@ def _references(tx: Transaction, topic: TopicRow, partition: int, below: int) ->
     for group in tx.group_list(topic.id):
         for row in tx.leases(topic.tenant_id, partition, group.id):
             found.extend(offset for offset in live_offsets(row) if offset < below)
-        after = -1
-        while rows := tx.dead(topic.tenant_id, partition, group.id, after, 1000):
-            found.extend(dead.offset for dead in rows if dead.offset < below)
-            after = rows[-1].offset
+        dead = every(partial(tx.dead, topic.tenant_id, partition, group.id, limit=1000))
+        found.extend(row.offset for row in dead if row.offset < below)
     return found
 
 

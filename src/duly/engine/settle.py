@@ -13,12 +13,11 @@ from msgspec.structs import replace
 
 from ..errors import Error
 from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
-from .block import Block, Place
 from .claimed import Claimed, Parcel, Slice
 from .find import find_group, find_topic
 from .lease import live_indexes, live_offsets, over
 from .lookup import messages_at
-from .queue_lease import keys_of, part_of
+from .queue_lease import keys_of, parcel_of, part_of
 from .queue_settle import QueueSettling
 from .read import look_up
 from .settling import Settle, Settling, Token, Verdicts
@@ -129,11 +128,9 @@ def _regain_queue(tx: Transaction, topic: TopicRow, row: LeaseRow, expires_at: i
     columns = messages_at(tx, row.tenant_id, row.partition, part.offsets)
     tx.lease_delete(row.tenant_id, row.id)
     lease_id = tx.lease_insert(replace(part, due_at=expires_at))
-    block = Block(Place(row.tenant_id, row.partition, part.base), part.count, 0, columns, [])
-    attempts = tuple(keys_of(part).attempt(index) for index in range(part.count))
-    slices = (Slice(block, 0, part.count, 0),)
-    number = topic.partitions.index(row.partition)
-    return Parcel(lease_id, number, row.partition, row.attempts, part.count, slices, attempts)
+    keys = keys_of(part)
+    attempts = [keys.attempt(index) for index in range(part.count)]
+    return parcel_of(part, lease_id, topic.partitions.index(row.partition), columns, attempts)
 
 
 def _held_rows(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) -> list[LeaseRow]:

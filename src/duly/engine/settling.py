@@ -99,10 +99,10 @@ class Settling:
         else:
             self.touched.add(row.partition)
             self.verdicts.done += row.live
-            self._acked(row, live_indexes(row))
+            self._acked(row)
 
-    def _acked(self, row: LeaseRow, indexes: Sequence[int]) -> None:
-        """Messages are finished."""
+    def _acked(self, row: LeaseRow, indexes: Sequence[int] | None = None) -> None:
+        """Messages are finished: some of a lease, or all that were left of it."""
 
     def _mine(self, row: LeaseRow) -> bool:
         """Whether the row is a lease of the group that the command names."""

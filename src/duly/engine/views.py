@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
 from ..errors import CorruptBlock
-from ..store.contract import RunRow
+from ..store.contract import TIMED, RunRow
 from .block import Block
 from .columns import Columns, gather
-from .entries import Entries, concat, order_ready
+from .entries import Entries, concat, order_ready, order_waiting
 
 # So far several runs are merged ahead of what is asked for.
 _AHEAD = 4_096
+# So many entries of a run are looked at at once, by those who look at all of them.
+_STRETCH = 10_000
 
 _serial = itertools.count()
 
@@ -129,7 +131,7 @@ class Stored:
         return self.run.count - self.pos
 
     def peek(self, count: int) -> Entries:
-        return concat([part for _, part in self._parts(count)])
+        return concat([self._whole(number, high).take(slice(low, high)) for number, low, high in self._blocks(count)])
 
     def messages(self, count: int) -> Columns:
         found = []
@@ -147,9 +149,6 @@ class Stored:
 
     def runs(self, _: int) -> Any:
         return self.run.id
-
-    def _parts(self, count: int) -> list[tuple[int, Entries]]:
-        return [(number, self._whole(number, high).take(slice(low, high))) for number, low, high in self._blocks(count)]
 
     def _whole(self, number: int, high: int) -> Entries:
         entries = self.index.entries(self.run.id, number)
@@ -172,6 +171,23 @@ class Stored:
             found.append((number, at - first, stop - first))
             at = stop
         return found
+
+
+def walk(view: Stored | Fresh) -> Iterator[tuple[int, Entries]]:
+    """What a view still holds, a stretch at a time with its position; nothing is consumed."""
+    if isinstance(view, Fresh):
+        yield view.pos, view.peek(view.left)
+        return
+    view = Stored(view.index, view.run, view.pos)
+    while view.left:
+        part = view.peek(_STRETCH)
+        yield view.pos, part
+        view.consume(len(part))
+
+
+def order_of(kind: int) -> Callable[[Entries], Any]:
+    """The order in which entries of a kind of run stand."""
+    return order_waiting if kind == TIMED else order_ready
 
 
 class Ahead(msgspec.Struct, frozen=True):
