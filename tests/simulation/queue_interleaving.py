@@ -20,6 +20,7 @@ import duly.engine.fold
 import duly.engine.index
 import duly.engine.queue_claim
 import duly.engine.queue_retain
+import duly.engine.views
 from duly.clock import from_ms
 
 LEASE_S = 8
@@ -81,6 +82,8 @@ class Sizes:
     slice: int = 4000
     block: int = 1000
     merge: int = 20_000
+    ahead: int = 2048
+    merged: int = 5
     slack: int = 20_000
     few: int = 50
 
@@ -99,11 +102,16 @@ class Sizes:
             (duly.engine.fold, "_SLICE", self.slice),
             (duly.engine.index, "RUN_BLOCK", self.block),
             (duly.engine.fold, "RUN_BLOCK", self.block),
+            (duly.engine.fold, "_OWED_MAX", self.slice),
+            (duly.engine.index, "AHEAD_FIRST", self.ahead),
+            (duly.engine.views, "AHEAD_FIRST", self.ahead),
+            (duly.engine.views, "_AHEAD_MAX", 4 * self.ahead),
+            (duly.engine.index, "_MERGED_MIN", self.merged),
             (duly.engine.queue_claim, "_MERGE_MAX", self.merge),
             (duly.engine.queue_retain, "_SLACK", self.slack),
             (duly.engine.queue_retain, "_FEW", self.few),
         ):
-            patch.setattr(module, name, value, raising=False)
+            patch.setattr(module, name, value)
         index: Any = duly.engine.index.Index
         patch.setattr(index.absorb, "__defaults__", (self.absorb,))
         patch.setattr(index.promote, "__defaults__", (self.promote,))
@@ -121,6 +129,8 @@ def drawn_sizes(draw: random.Random) -> Sizes:
         slice=draw.choice([8, 50, 1000, 4000]),
         block=draw.choice([4, 10, 100, 1000]),
         merge=draw.choice([3, 50, 20_000, 20_000]),
+        ahead=draw.choice([2, 16, 2048]),
+        merged=draw.choice([1, 3, 5]),
         slack=draw.choice([0, 50, 20_000]),
         few=draw.choice([2, 50]),
     )

@@ -13,6 +13,15 @@ from pathlib import Path
 import pytest
 
 import duly
+import duly.engine.fold
+import duly.engine.index
+
+
+@pytest.fixture(autouse=True)
+def early_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue's messages stand in runs from 2,000 on, not only from several thousand: tests need fewer to get there."""
+    for module in (duly.engine.fold, duly.engine.index):
+        monkeypatch.setattr(module, "ABSORB_FROM", 2_000)
 
 
 class Home:

@@ -33,10 +33,13 @@ from .views import Proposal, Stored, front, order_of
 FAN = 28
 # Past so many even those fold who add nothing.
 _RUNS_MAX = 64
-# The young end of the log has no more bytes than about this.
+# The young end of the log has no more bytes than about this, nor blocks, which are small where messages come singly.
 _YOUNG_BYTES_MAX = 8 * 1024 * 1024
-# Entries a slice: a few milliseconds of other people's time.
-_SLICE = 4_000
+_YOUNG_BLOCKS_MAX = 2_048
+# Entries a slice: ten milliseconds of other people's time.
+_SLICE = 12_000
+# So much of folding those who write runs put off: they took their time already. Later publishers do it.
+_OWED_MAX = 36_000
 # Runs of named lanes are not folded past this: their tails are held in memory (fairness.py).
 _LANED_LEVEL_MAX = 2
 
@@ -47,10 +50,24 @@ def finish(index: Index, young: str = "") -> None:
     written = index.write(young)
     if index.row.absorbed_to > before:
         index_ids(index.tx, index.topic, index.partition, index.row.absorbed_to)
-    ended = any(run.target and not run.left for run in index.runs.values())
-    if written or ended or len(index.runs) > _RUNS_MAX:
-        _fold_some(index, 5 * written // 2 + 500)
+    owed = _owed(index.tx, index.partition) + 5 * written // 2
+    most = owed - _OWED_MAX
+    if any(run.target and not run.left for run in index.runs.values()) or len(index.runs) > _RUNS_MAX:
+        most = max(most, 500)
+    _pay(index, owed, most)
     index.remember()
+
+
+def _owed(tx: Transaction, partition: int) -> int:
+    """How many entries are to be copied for those that were written."""
+    return tx.recall(("fold owed", partition)) or 0
+
+
+def _pay(index: Index, owed: int, most: int) -> None:
+    """Folds some of what is owed."""
+    if most > 0:
+        owed = max(0, owed - _fold_some(index, most))
+    index.tx.remember(("fold owed", index.partition), owed or None)
 
 
 def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> None:
@@ -59,12 +76,18 @@ def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> 
     known = tx.recall(("queue", partition))
     absorbed_to = tx.queue(topic.tenant_id, partition).absorbed_to if known is None else known[0].absorbed_to
     start = max(absorbed_to, head.first_offset)
-    # Bytes since the last time, as far as this process knows: it need not be exact.
-    waiting: int = (tx.recall(("young bytes", partition)) or 0) + size
-    if head.next_offset - start < ABSORB_FROM and waiting < _YOUNG_BYTES_MAX:
-        tx.remember(("young bytes", partition), waiting)
+    # Since the last time, as far as this process knows: it need not be exact.
+    waiting, blocks = tx.recall(("young", partition)) or (0, 0)
+    waiting, blocks = waiting + size, blocks + 1
+    if head.next_offset - start < ABSORB_FROM and waiting < _YOUNG_BYTES_MAX and blocks < _YOUNG_BLOCKS_MAX:
+        tx.remember(("young", partition), (waiting, blocks))
+        owed = _owed(tx, partition)
+        if owed >= _SLICE:
+            index = Index(tx, topic, partition)
+            _pay(index, owed, _SLICE)
+            index.remember()
         return
-    tx.remember(("young bytes", partition), None)
+    tx.remember(("young", partition), None)
     try:
         for _ in tx.blocks(topic.tenant_id, partition, start, head.next_offset):
             pass
@@ -78,15 +101,17 @@ def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> 
     finish(index, "all")
 
 
-def _fold_some(index: Index, most: int) -> None:
-    """Copies about so many entries, beginning folds where they are needed."""
+def _fold_some(index: Index, most: int) -> int:
+    """Copies about so many entries, beginning folds where they are needed. Returns how many; all, if none is left."""
     _begin(index)
-    while most > 0:
+    left = most
+    while left > 0:
         building = min((run for run in index.runs.values() if run.sources), key=_urgency, default=None)
         if building is None:
-            return
-        most -= max(_copy(index, building, min(most, _SLICE)), _SLICE // 8)
+            return most
+        left -= max(_copy(index, building, min(left, _SLICE)), _SLICE // 8)
         _begin(index)
+    return most - left
 
 
 def _urgency(run: RunRow) -> tuple[int, int]:
@@ -168,7 +193,9 @@ def _note(stretches: list[list[int]], positions: np.ndarray[Any, Any]) -> None:
     """Adds ascending positions to the stretches copied."""
     if not len(positions):
         return
-    for part in np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1):
+    whole = int(positions[-1]) - int(positions[0]) + 1 == len(positions)
+    parts = [positions] if whole else np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1)
+    for part in parts:
         start, stop = int(part[0]), int(part[-1]) + 1
         if stretches and stretches[-1][1] == start:
             stretches[-1][1] = stop

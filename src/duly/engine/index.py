@@ -32,21 +32,21 @@ from ..errors import CorruptBlock
 from ..store.contract import LANED, READY, TIMED, HoleRow, QueueRow, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .block import Block, Place, encode
-from .columns import NEVER, Columns
+from .columns import NEVER, Columns, gather
 from .entries import Entries, concat, lane_hash, make_entries, order_waiting, place_of
 from .fairness import Clocks, Tails, give_tags, tails_of, weigh
 from .find import head_of
 from .limited import admit, enter, is_limited
 from .lookup import light_messages_at, messages_at, with_big, without_big
-from .views import Ahead, Fresh, Merged, Proposal, Stored, View, front, order_of
+from .views import AHEAD_FIRST, Ahead, Fresh, Merged, Proposal, Stored, View, front, nothing_ahead, order_of
 
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
 ABSORB_MAX = 16_384
-ABSORB_FROM = 2_048
+ABSORB_FROM = 8_192
 # So many that have come due are promoted by one claim.
 PROMOTE_MAX = 8_192
-# So many runs are served beside those that have been merged before all are merged anew.
-_BESIDE_MAX = 8
+# From so many runs on they are merged ahead.
+_MERGED_MIN = 5
 # Entries a block of a run that is made now.
 RUN_BLOCK = 1_000
 MINUTE_MS = 60_000
@@ -130,16 +130,18 @@ class Index:
         return [*found, *(fresh for fresh in self._fresh if fresh.kind == kind)]
 
     def _merged_runs(self, kind: int, runs: dict[int, RunRow]) -> Merged | None:
-        """Many runs as one view: as before, with later ones beside it until those are many too."""
+        """Many runs as one view: what was merged of them before, and those that came since merged into it."""
         if kind == TIMED or kind in self._merged:
             return self._merged.get(kind)
         serial, pos, covered = self._ahead.get(kind, (-1, 0, frozenset()))
         ahead: Ahead | None = self.tx.cached(("ahead", self.partition, serial))
-        if ahead is None or not covered <= runs.keys() or len(runs) - len(covered) >= _BESIDE_MAX:
-            if len(runs) <= _BESIDE_MAX // 2:
+        width = AHEAD_FIRST if ahead is None else ahead.width
+        if ahead is None or not covered <= runs.keys():
+            if len(runs) < _MERGED_MIN:
                 return None
-            ahead, pos, covered = None, 0, frozenset(runs)
+            ahead, pos, covered = nothing_ahead(width), 0, frozenset()
         merged = Merged(self, kind, [runs[run] for run in sorted(covered)], ahead, pos)
+        merged.join([run for run in runs.values() if run.id not in covered])
         self._merged[kind] = merged
         return merged
 
@@ -403,12 +405,11 @@ class Index:
         """
         if self._untagged:
             self._tag()
-        for view in self._stored.values():
-            if view.pos != view.run.pos:
-                self._move(view.run, view.pos)
+        moved = {view.run.id: view.pos for view in self._stored.values() if view.pos != view.run.pos}
+        for merged in self._merged.values():
+            moved |= {run: self.runs[run].pos + count for run, count in merged.served().items()}
+        self._move(moved)
         for kind, merged in self._merged.items():
-            for run, count in merged.served().items():
-                self._move(self.runs[run], self.runs[run].pos + count)
             self._keep_ahead(kind, merged)
         self._merged = {}
         written = 0
@@ -417,17 +418,31 @@ class Index:
             # forgotten and given anew, those would come out behind.
             young = "all"
         settle = self._young_ends(young)
-        for fresh in self._fresh:
-            if fresh.left and (settle or not fresh.young):
-                written += fresh.left
-                entries = fresh.peek(fresh.left)
-                columns = fresh.messages(fresh.left) if fresh.columns is not None else self._light(entries)
-                self.add_run(fresh.kind, 0, entries, columns)
+        for kind in (READY, LANED, TIMED):
+            parts = [part for part in self._fresh if part.kind == kind and part.left and (settle or not part.young)]
+            if parts:
+                written += self._write_fresh(kind, parts)
         self._fresh = [] if settle else [fresh for fresh in self._fresh if fresh.young and fresh.left]
         if young == "none":
             self._fresh, self._seen_to = [], None
         self._stored = {}
         return written
+
+    def _write_fresh(self, kind: int, parts: list[Fresh]) -> int:
+        """Writes what is fresh of a kind as one run."""
+        entries = concat([part.peek(part.left) for part in parts])
+        order = None if len(parts) == 1 else order_of(kind)(entries)
+        entries = entries if order is None else entries.take(order)
+        if all(part.columns is None for part in parts):
+            columns = self._light(entries)
+        else:
+            found = [
+                self._light(part.peek(part.left)) if part.columns is None else part.messages(part.left)
+                for part in parts
+            ]
+            columns = gather(found, order)
+        self.add_run(kind, 0, entries, columns)
+        return len(entries)
 
     def _keep_ahead(self, kind: int, merged: Merged) -> None:
         """What lies ahead, for the next claim, in a cache that may forget it."""
@@ -467,12 +482,14 @@ class Index:
             (self.row, self.runs, self.holes, self.late_holes, self._seen_to, young, self._ahead),
         )
 
-    def _move(self, run: RunRow, pos: int) -> None:
-        if pos >= run.count and not run.target:
-            self.drop_run(run.id)
-        else:
-            self.tx.run_move(run.id, pos)
-            self.runs[run.id] = replace(run, pos=pos)
+    def _move(self, positions: dict[int, int]) -> None:
+        """Notes how far runs have been consumed; what is consumed wholly goes."""
+        for run in [run for run, pos in positions.items() if pos >= self.runs[run].count and not self.runs[run].target]:
+            self.drop_run(run)
+            del positions[run]
+        if positions:
+            self.tx.runs_move(positions)
+            self.runs |= {run: replace(self.runs[run], pos=pos) for run, pos in positions.items()}
 
     def drop_run(self, run: int) -> None:
         """Deletes a run and what belongs to it."""

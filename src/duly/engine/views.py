@@ -16,8 +16,9 @@ from .block import Block
 from .columns import Columns, gather
 from .entries import Entries, concat, order_ready, order_waiting
 
-# So far several runs are merged ahead of what is asked for.
-_AHEAD = 4_096
+# So far several runs are merged ahead of what is asked for: at first, and when all of it was asked for.
+AHEAD_FIRST, _AHEAD_MAX = 2_048, 16_384
+_AHEAD_BYTES_MAX = 4 * 1024 * 1024
 # So many entries of a run are looked at at once, by those who look at all of them.
 _STRETCH = 10_000
 
@@ -96,6 +97,10 @@ class Fresh:
         if self.columns is not None:
             return self.columns.slice(self.pos, min(self.pos + count, len(self.entries)))
         return self._fetch(self.peek(count))
+
+    def light(self, read: Callable[[Entries], Columns]) -> Columns:
+        """The messages of all that is left, as a run carries them; `read` knows how, if they are not at hand."""
+        return read(self.peek(self.left)) if self.columns is None else self.messages(self.left)
 
     def consume(self, count: int) -> None:
         self.pos += count
@@ -198,7 +203,9 @@ class Ahead(msgspec.Struct, frozen=True):
     # By entry: its run. By run: how far this reaches.
     runs: Any
     upto: dict[int, int]
-    serial: int
+    # So far the next merge reaches.
+    width: int
+    serial: int = msgspec.field(default_factory=_serial.__next__)
 
     @property
     def bytes(self) -> int:
@@ -206,16 +213,21 @@ class Ahead(msgspec.Struct, frozen=True):
         return self.entries.bytes + (0 if self.columns is None else self.columns.bytes + 50 * self.columns.count)
 
 
-class Merged:
-    """Several runs as one view, merged a stretch ahead: one merge serves many claims."""
+def nothing_ahead(width: int) -> Ahead:
+    """Nothing merged yet."""
+    return Ahead(concat([]), None, np.zeros(0, np.int64), {}, width)
 
-    def __init__(self, index: Source, kind: int, runs: Sequence[RunRow], ahead: Ahead | None, pos: int) -> None:
+
+class Merged:
+    """Several runs as one view, merged a stretch ahead: one merge serves many claims.
+
+    What is ahead ends at one entry, the *horizon*: of every run it has all entries before that, and none after.
+    """
+
+    def __init__(self, index: Source, kind: int, runs: Sequence[RunRow], ahead: Ahead, pos: int) -> None:
         self.index = index
         self.kind = kind
         self.of = {run.id: run for run in runs}
-        if ahead is None:
-            nothing = np.zeros(0, np.int64)
-            ahead = Ahead(concat([]), None, nothing, {run.id: run.pos for run in runs}, next(_serial))
         self.ahead = ahead
         self.pos = pos
         self._began = pos
@@ -247,15 +259,30 @@ class Merged:
         now = Counter(self.ahead.runs[self._began : self.pos].tolist())
         return self._done + now
 
+    def join(self, runs: Sequence[RunRow]) -> None:
+        """Takes more runs in: what of them lies before the horizon goes to where it belongs."""
+        if not runs:
+            return
+        views = [Stored(self.index, run) for run in runs]
+        rest = self.ahead.entries.take(slice(self.pos, None))
+        windows = [_before(view, rest.take(slice(-1, None))) if len(rest) else rest for view in views]
+        columns = [view.messages(len(window)) for view, window in zip(views, windows, strict=True) if len(window)]
+        for view, window in zip(views, windows, strict=True):
+            view.consume(len(window))
+        order = order_ready(concat([rest, *windows])) if columns else None
+        origins = [np.full(len(window), view.run.id) for view, window in zip(views, windows, strict=True)]
+        self.of |= {run.id: run for run in runs}
+        self._left += sum(run.left for run in runs)
+        self._put(windows, columns, origins, order, {view.run.id: view.pos for view in views}, self.ahead.width)
+
     def _reach(self, count: int) -> None:
         """Merges further, if less than that lies ahead."""
         have = len(self.ahead.entries) - self.pos
         if have >= min(count, self._left):
             return
-        self._done, self._began = self.served(), self.pos
         views = [Stored(self.index, run, self.ahead.upto[run.id]) for run in self.of.values()]
         try:
-            self._extend(views, max(_AHEAD, count - have))
+            self._extend(views, max(self.ahead.width, count - have))
         except CorruptBlock:
             # It may lie behind what is asked for.
             self._extend(views, min(count, self._left) - have)
@@ -266,13 +293,43 @@ class Merged:
         columns = proposal.messages(found)
         runs = np.array([view.run.id for view in proposal.views], np.int64)[proposal.origin]
         proposal.consume(found)
-        rest = slice(self.pos, len(self.ahead.entries))
-        entries = concat([self.ahead.entries.take(rest), proposal.entries])
-        if self.ahead.columns is not None and rest.stop > rest.start:
-            columns = gather([self.ahead.columns.slice(rest.start, rest.stop), columns])
         upto = {view.run.id: view.pos for view in views}
-        self.ahead = Ahead(entries, columns, np.concatenate((self.ahead.runs[rest], runs)), upto, next(_serial))
-        self.pos = self._began = 0
+        width = min(2 * self.ahead.width, _AHEAD_MAX, _AHEAD_BYTES_MAX // (1 + columns.bytes // max(1, found)))
+        self._put([proposal.entries], [columns], [runs], None, upto, max(width, AHEAD_FIRST // 16))
+
+    def _put(
+        self,
+        entries: list[Entries],
+        columns: list[Columns],
+        runs: list[Any],
+        order: Any,
+        upto: dict[int, int],
+        width: int,
+    ) -> None:
+        """What is left of what was ahead, and more behind it or, with an order, among it."""
+        self._done, self._began = self.served(), 0
+        rest = slice(self.pos, len(self.ahead.entries))
+        self.pos = 0
+        if self.ahead.columns is not None and rest.stop > rest.start:
+            columns = [self.ahead.columns.slice(rest.start, rest.stop), *columns]
+        together = concat([self.ahead.entries.take(rest), *entries])
+        origin = np.concatenate([self.ahead.runs[rest], *runs])
+        if order is not None:
+            together, origin = together.take(order), origin[order]
+        found = gather(columns, order) if columns else None
+        reaches = {run: at for run, at in self.ahead.upto.items() if run in self.of}
+        self.ahead = Ahead(together, found, origin, reaches | upto, width)
+
+
+def _before(view: Stored, horizon: Entries) -> Entries:
+    """The entries of a run that come before one of another."""
+    width = 64
+    while True:
+        window = view.peek(width)
+        place = np.flatnonzero(order_ready(concat([window, horizon])) == len(window))
+        if place[0] < len(window) or len(window) == view.left:
+            return window.take(slice(0, int(place[0])))
+        width *= 4
 
 
 class Proposal(msgspec.Struct):

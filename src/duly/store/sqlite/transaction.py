@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -93,7 +93,7 @@ class SqliteTransaction:
         self._memory = memory
         self._cache = cache
         # What this transaction wrote, for the cache once it is committed: ids of one rolled back are used again.
-        self._new: list[tuple[tuple[Any, ...], Any, int]] = []
+        self._new: dict[tuple[Any, ...], tuple[Any, int]] = {}
         self._sql = queries()
 
     def recall(self, key: tuple[Any, ...]) -> Any:
@@ -111,7 +111,7 @@ class SqliteTransaction:
 
     def committed(self) -> None:
         """Lets readers share the new blocks, now that they are there."""
-        for key, value, size in self._new:
+        for key, (value, size) in self._new.items():
             self._cache.put(key, value, size)
 
     def mark(self) -> Mark:
@@ -132,7 +132,8 @@ class SqliteTransaction:
         memory, blocks, events, rings = mark
         if self._memory is not None:
             self._memory.undo_to(memory)
-        del self._new[blocks:]
+        for key in list(self._new)[blocks:]:
+            del self._new[key]
         del self.aftermath.events[events:]
         self.aftermath.rings = rings
 
@@ -260,7 +261,7 @@ class SqliteTransaction:
             published_at=meta.published_at,
             data=stored,
         )
-        self._new.append((("block", partition, meta.base), block, meta.bytes))
+        self._keep(("block", partition, meta.base), block, meta.bytes)
 
     def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Block]:
         """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
@@ -286,7 +287,7 @@ class SqliteTransaction:
 
     def _cached_block(self, partition: int, offset: int) -> Block | None:
         """The block that holds an offset, if it is at hand."""
-        for key, block, _ in reversed(self._new):
+        for key, (block, _) in reversed(self._new.items()):
             if key[0] == "block" and key[1] == partition and block.base <= offset < block.end:
                 found: Block = block
                 return found
@@ -485,8 +486,8 @@ class SqliteTransaction:
         self._rows("run_insert", tenant=tenant_id, **_values(row))
         return self._connection.last_insert_rowid()
 
-    def run_move(self, run: int, pos: int) -> None:
-        self._rows("run_move", id=run, pos=pos)
+    def runs_move(self, positions: Mapping[int, int]) -> None:
+        self._connection.executemany(self._sql["run_move"], [{"id": run, "pos": pos} for run, pos in positions.items()])
 
     def run_update(self, row: RunRow) -> None:
         self._rows("run_update", **_values(row))
@@ -512,8 +513,8 @@ class SqliteTransaction:
         self._rows("run_block_insert", **place, entries=encode_entries(entries, place_of(run, index)))
         self._rows("run_data_insert", **place, data=stored)
         if soon:
-            self._new.append((("entries", run, index), entries, entries.bytes))
-            self._new.append((("run", run, index), block, len(stored)))
+            self._keep(("entries", run, index), entries, entries.bytes)
+            self._keep(("run", run, index), block, len(stored))
 
     def run_entries(self, tenant_id: int, partition: int, run: int, index: int) -> Entries:
         key = ("entries", run, index)
@@ -534,10 +535,14 @@ class SqliteTransaction:
         return block
 
     def _at_hand(self, key: tuple[Any, ...]) -> Any:
-        for known, value, _ in self._new:
-            if known == key:
-                return value
-        return self._cache.get(key)
+        new = self._new.get(key)
+        return self._cache.get(key) if new is None else new[0]
+
+    def _keep(self, key: tuple[Any, ...], value: Any, size: int) -> None:
+        """For the cache, once it is committed."""
+        # At the end, also if it was there: a savepoint undoes from the end.
+        self._new.pop(key, None)
+        self._new[key] = (value, size)
 
     def holes(self, tenant_id: int, partition: int) -> list[HoleRow]:
         return [HoleRow(*row) for row in self._rows("holes", tenant=tenant_id, partition=partition)]
@@ -639,7 +644,7 @@ class SqliteTransaction:
     def id_block_insert(self, tenant_id: int, topic: int, run: int, index: int, first: int, stored: bytes) -> None:
         place = {"tenant": tenant_id, "topic": topic, "run": run, "idx": index}
         self._rows("id_block_insert", **place, first=first, data=stored)
-        self._new.append((("ids", run, index), stored, len(stored)))
+        self._keep(("ids", run, index), stored, len(stored))
 
     def id_block(self, tenant_id: int, topic: int, run: int, index: int) -> bytes | None:
         key = ("ids", run, index)
