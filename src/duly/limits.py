@@ -60,6 +60,8 @@ class Limits:
     publish_id_ms: int = DAY_MS
     publish_id_chars_max: int = 128
     consumer_chars_max: int = 256
+    # A consumer not seen for so long is forgotten: its longest lease has ended by then, and nothing waits for it.
+    consumer_forget_ms: int = 8 * DAY_MS
     # Commands waiting for the writer: past this a caller gets Busy instead of growing memory.
     writer_commands_max: int = 100_000
     writer_bytes_max: int = 256 * 1024 * 1024

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import duly
+import duly.engine.claim
+from duly.limits import LIMITS
 
 from .conftest import sharp
+from .patience import eventually
 
 
 def at(clock: duly.ManualClock) -> datetime:
@@ -292,6 +296,26 @@ def test_a_consumer_that_claims_again_is_not_idle(q: duly.Client, orders: str, c
     q.claim(orders, group="billing", max_messages=1)
     (consumer,) = q.describe_group(orders, "billing").consumers
     assert consumer.idle_ms == 0
+
+
+def test_a_topic_has_no_more_consumers_than_it_may(
+    q: duly.Client, orders: str, clock: duly.ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = dataclasses.replace(LIMITS, consumers_per_topic_max=2)
+    monkeypatch.setattr(duly.engine.claim, "LIMITS", few)
+    q.publish(orders, [b"one", b"two"])
+    q.create_group(orders, "audit")
+    q.claim(orders, group="billing", consumer="ann", max_messages=1)
+    q.claim(orders, group="audit", consumer="bob")
+    with pytest.raises(duly.LimitExceeded, match="has 2 consumers"):
+        q.claim(orders, group="billing", consumer="cyd")
+    # Nothing was given to it, and those that are known go on.
+    assert [consumer.name for consumer in q.describe_group(orders, "billing").consumers] == ["ann"]
+    assert len(q.claim(orders, group="billing", consumer="ann", max_messages=1)) == 1
+    # Whoever was not seen for long is forgotten, and gives room.
+    clock.advance(timedelta(milliseconds=LIMITS.consumer_forget_ms + 1))
+    eventually(lambda: len(q.describe_group(orders, "audit").consumers) == 0)
+    q.claim(orders, group="billing", consumer="cyd")
 
 
 def test_a_consumer_that_asks_in_vain_is_known_too(q: duly.Client, orders: str) -> None:

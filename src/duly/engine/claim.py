@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import Error
+from ..errors import Error, LimitExceeded
+from ..limits import LIMITS
 from ..store.contract import GroupRow, TopicRow, Transaction
+from .agenda import FORGET, schedule_store
 from .claimed import Claim, Claimed
 from .find import find_group, find_topic
 from .log_claim import LogClaiming
@@ -20,6 +22,7 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
         try:
             topic = find_topic(tx, command.tenant, command.topic)
             group = find_group(tx, topic, command.group)
+            _admit_consumer(tx, topic, group, command.consumer)
         except Error as error:
             answers[at] = error
         else:
@@ -32,3 +35,22 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
         for at, answer in zip(which, served, strict=True):
             answers[at] = answer
     return [answer for answer in answers if answer is not None]
+
+
+def _admit_consumer(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) -> None:
+    """Raises LimitExceeded if the topic has as many consumers as it may, and this is another one."""
+    if tx.recall(("seen", group.id, consumer)) is not None:
+        return
+    known: int = tx.recall(("consumers", topic.id)) or tx.consumer_count(topic.tenant_id, topic.id)
+    if not tx.has_consumer(topic.tenant_id, group.id, consumer):
+        if known >= LIMITS.consumers_per_topic_max:
+            # Some may have been forgotten since they were counted.
+            known = tx.consumer_count(topic.tenant_id, topic.id)
+        if known >= LIMITS.consumers_per_topic_max:
+            raise LimitExceeded(
+                f"Topic {topic.name!r} has {known} consumers, which is as many as it may. Give consumers names that "
+                "last, instead of a new one for every claim; those not seen for 8 days are forgotten."
+            )
+        schedule_store(tx, FORGET, tx.now_ms + LIMITS.consumer_forget_ms)
+        known += 1
+    tx.remember(("consumers", topic.id), known)

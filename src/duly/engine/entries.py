@@ -87,20 +87,27 @@ _COLUMNS = ("priority", "tag", "due", "seq", "lane", "loose")
 
 def order_ready(entries: Entries) -> Array:
     """The indexes in the order of service: priority, tag, due, seq."""
-    if not len(entries) or entries.tag.any():
+    if entries.tag.any():
         return np.lexsort((entries.seq, entries.due, entries.tag, entries.priority))
-    due, seq = entries.due - entries.due.min(), entries.seq - entries.seq.min()
-    bits = int(seq.max()).bit_length()
-    priority = entries.priority.astype(np.int64) << 47
-    if int(due.max()).bit_length() + bits < 48:
-        # All in one number, sorted ten times faster than column by column.
-        return np.argsort(priority | due << bits | seq)
-    return np.lexsort((seq, due, priority))
+    moments = _moments(entries, bits_max=47)
+    if moments is None:
+        return np.lexsort((entries.seq, entries.due, entries.priority))
+    return np.argsort(entries.priority.astype(np.int64) << 47 | moments)
 
 
 def order_waiting(entries: Entries) -> Array:
     """The indexes in the order in which they fall due."""
-    return np.lexsort((entries.seq, entries.due))
+    moments = _moments(entries, bits_max=63)
+    return np.lexsort((entries.seq, entries.due)) if moments is None else np.argsort(moments)
+
+
+def _moments(entries: Entries, *, bits_max: int) -> Array | None:
+    """Due time and seq as one number, if it has room for them: it is sorted ten times faster than two columns are."""
+    if not len(entries):
+        return entries.seq
+    due, seq = entries.due - entries.due.min(), entries.seq - entries.seq.min()
+    bits = int(seq.max()).bit_length()
+    return due << bits | seq if int(due.max()).bit_length() + bits <= bits_max else None
 
 
 def encode_entries(entries: Entries, place: int) -> bytes:

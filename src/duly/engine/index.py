@@ -33,12 +33,12 @@ from ..store.contract import LANED, READY, TIMED, HoleRow, QueueRow, RunRow, Top
 from .agenda import TRUNCATE, schedule
 from .block import Block, Place, encode
 from .columns import NEVER, Columns, gather
-from .entries import Entries, concat, lane_hash, make_entries, order_waiting, place_of
+from .entries import Entries, concat, lane_hash, make_entries, place_of
 from .fairness import Clocks, Tails, give_tags, tails_of, weigh
 from .find import head_of
 from .limited import admit, enter, is_limited
 from .lookup import light_messages_at, messages_at, with_big, without_big
-from .views import AHEAD_FIRST, Ahead, Fresh, Merged, Proposal, Stored, View, front, nothing_ahead, order_of
+from .views import AHEAD_FIRST, Ahead, Fresh, Merged, Proposal, Stored, View, due_front, nothing_ahead, order_of
 
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
 ABSORB_MAX = 16_384
@@ -219,18 +219,14 @@ class Index:
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, up to a bound. Returns how many there were."""
-        now = self.tx.now_ms
-        views = [view for view in self.views(TIMED) if view.left and view.peek(1).due[0] <= now]
-        proposal = front(views, most, order_waiting)
-        due = int(np.searchsorted(proposal.entries.due, now, side="right"))
+        proposal = due_front(self.views(TIMED), self.tx.now_ms, most)
+        due = len(proposal.entries)
         loose = self._promote_loose(most)
         # More is due than was promoted: in a named lane what is younger must not come first (see `absorb`).
         self._behind = (due == most or loose == most) and (self._limited or self._has_lanes(proposal.entries))
         if due:
-            columns = proposal.messages(due)
-            entries = proposal.entries.take(slice(0, due))
+            columns, entries = proposal.messages(due), proposal.entries
             gone = self.is_hole(proposal)
-            gone = None if gone is None else gone[:due]
             proposal.consume(due)
             if gone is not None and gone.any():
                 kept = np.flatnonzero(~gone)

@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..events import Event
+from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, GroupRow, TopicRow, Transaction
 from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule, schedule_store
 from .block import Place, encode
@@ -278,8 +279,14 @@ def _give_back(tx: Transaction, _: AgendaRow) -> None:
 
 
 def _forget(tx: Transaction, _: AgendaRow) -> None:
-    """Forgets publish ids whose day is over, and message ids whose dedupe window is."""
-    moments = [tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE), tx.done_expire(tx.now_ms, _RECEIPTS_A_SLICE)]
+    """Forgets publish ids whose day is over, message ids whose dedupe window is, and consumers that are gone."""
+    # Not before its longest lease can have ended: it may come back for it.
+    more = tx.consumers_forget(tx.now_ms - LIMITS.consumer_forget_ms)
+    moments = [
+        tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE),
+        tx.done_expire(tx.now_ms, _RECEIPTS_A_SLICE),
+        tx.now_ms + DAY_MS if more else None,
+    ]
     oldest = min((moment for moment in moments if moment is not None), default=None)
     if oldest is not None:
         schedule_store(tx, FORGET, max(oldest, tx.now_ms + SOON_MS))

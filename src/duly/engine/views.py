@@ -398,3 +398,25 @@ def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = or
     chosen = sequence[: min(want, safe)]
     origin = np.searchsorted(starts, chosen, side="right") - 1
     return Proposal(list(views), together.take(chosen), origin, chosen - starts[origin])
+
+
+def due_front(views: Sequence[View], now_ms: int, most: int) -> Proposal:
+    """The entries of timed views that are due, the first `most` of them."""
+    views = [view for view in views if view.left]
+    windows = [_due_window(view, now_ms, most) for view in views]
+    together = concat(windows)
+    chosen = order_waiting(together)[:most]
+    starts = np.concatenate(([0], np.cumsum([len(window) for window in windows], dtype=np.int64)))
+    origin = np.searchsorted(starts, chosen, side="right") - 1
+    return Proposal(views, together.take(chosen), origin, chosen - starts[origin])
+
+
+def _due_window(view: View, now_ms: int, most: int) -> Entries:
+    """What of a view is due, or the first `most`."""
+    width = 64
+    while True:
+        window = view.peek(min(width, most))
+        due = int(np.searchsorted(window.due, now_ms, side="right"))
+        if due < len(window) or len(window) in (view.left, most):
+            return window.take(slice(0, due))
+        width *= 8

@@ -172,6 +172,10 @@ def _runs(connection: apsw.Connection) -> Iterator[Finding]:
     good = bad = 0
     runs: list[Any] = connection.execute("SELECT tenant, partition, id, blocks FROM duly_run").fetchall()
     for tenant, partition, run, blocks in runs:
+        if not all(isinstance(value, int) for value in (tenant, partition, run, blocks)):
+            bad += 1
+            yield _bad_run(f"The row of run {run} is damaged.")
+            continue
         for index in range(blocks):
             place = {"tenant": tenant, "partition": partition, "run": run, "idx": index}
             try:

@@ -12,7 +12,6 @@ from ...engine.block import Block, Place, decode
 from ...engine.entries import Entries, decode_entries, encode_entries, place_of
 from ...engine.memory import BlockCache, Memory
 from ...errors import CorruptBlock, StoreError
-from ...limits import DAY_MS, LIMITS
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
     Aftermath,
@@ -348,8 +347,6 @@ class SqliteTransaction:
 
     def receipts_expire(self, now_ms: int, limit: int) -> int | None:
         self._rows("receipts_expire", now=now_ms, limit=limit)
-        # Not before its longest lease can have ended: it may come back for it.
-        self._rows("consumers_forget", before=now_ms - LIMITS.lease_ms_max - DAY_MS)
         row = self._one("receipt_oldest")
         return None if row is None else row[0]
 
@@ -457,6 +454,17 @@ class SqliteTransaction:
 
     def consumers(self, tenant_id: int, group: int) -> list[tuple[str, int]]:
         return list(self._rows("consumers", tenant=tenant_id, grp=group))
+
+    def consumer_count(self, tenant_id: int, topic: int) -> int:
+        count: int = self._one("consumer_count", tenant=tenant_id, topic=topic)[0]
+        return count
+
+    def has_consumer(self, tenant_id: int, group: int, name: str) -> bool:
+        return self._one("has_consumer", tenant=tenant_id, grp=group, name=name) is not None
+
+    def consumers_forget(self, before_ms: int) -> bool:
+        self._rows("consumers_forget", before=before_ms)
+        return self._one("any_consumer") is not None
 
     def consumer_groups(self, tenant: str, name: str) -> list[tuple[str, str]]:
         return list(self._rows("consumer_groups", tenant=tenant, name=name))

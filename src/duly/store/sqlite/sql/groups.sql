@@ -133,9 +133,30 @@ SELECT name, seen_at_ms
    AND grp = :grp
  ORDER BY name;
 
+-- consumer_count
+-- Of all groups of a topic.
+SELECT count(*)
+  FROM duly_grp AS grp
+  JOIN duly_consumer AS consumer ON consumer.tenant = :tenant AND consumer.grp = grp.id
+ WHERE grp.topic = :topic;
+
+-- has_consumer
+-- Zero rows: it was not seen lately.
+SELECT 1
+  FROM duly_consumer
+ WHERE tenant = :tenant
+   AND grp = :grp
+   AND name = :name;
+
 -- consumers_forget
 DELETE FROM duly_consumer
  WHERE seen_at_ms < :before;
+
+-- any_consumer
+-- Zero rows: there is none.
+SELECT 1
+  FROM duly_consumer
+ LIMIT 1;
 
 -- consumer_groups
 -- Where a consumer was seen: topic and group by name.
