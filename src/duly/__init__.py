@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
     from .client.connect import connect
+    from .store.sqlite.application import Transaction
 
 __version__ = "0.2.0"
 
@@ -64,6 +65,7 @@ _LAZY = {
     "Client": "duly.client.client",
     "Delivery": "duly.client.batch",
     "Settled": "duly.client.batch",
+    "Transaction": "duly.store.sqlite.application",
     "connect": "duly.client.connect",
 }
 
@@ -130,6 +132,7 @@ __all__ = [
     "TopicNotEmpty",
     "TopicNotFound",
     "TopicSettings",
+    "Transaction",
     "Unavailable",
     "connect",
 ]

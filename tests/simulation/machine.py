@@ -133,7 +133,7 @@ class Machine(RuleBasedStateMachine):
                 with pytest.raises(duly.GroupNotFound):
                     call[verdict]()
             return
-        done = rules.answered(batch, chosen, call[verdict]())
+        done = rules.answered(batch, chosen, call[verdict](), now=self.now)
         rules.apply(batch, verdict, done, now=self.now, delay_ms=None if delay is None else round(delay * 1000))
 
     def _regain(self, topic: Topic, group: Group, batch: duly.Batch | None, consumer: str) -> None:
@@ -229,7 +229,7 @@ class Machine(RuleBasedStateMachine):
             self.clock.advance(100_000)
             if self._claim(name, 1000, None, None, "ann"):
                 batch = self.batches[-1]
-                done = rules.answered(batch, batch.held, self.q.ack(batch.batch))
+                done = rules.answered(batch, batch.held, self.q.ack(batch.batch), now=self.now)
                 rules.apply(batch, "ack", done, now=self.now, delay_ms=None)
             else:
                 idle += 1

@@ -140,17 +140,22 @@ def buried_by_claim(group: Group, dead: dict[Place, int], now: int) -> None:
     assert dead == group.dead
 
 
-def answered(batch: HeldBatch, chosen: Sequence[Held], settled: duly.Settled) -> list[Held]:
+def answered(batch: HeldBatch, chosen: Sequence[Held], settled: duly.Settled, *, now: int) -> list[Held]:
     """Checks which deliveries were refused; returns those that were settled."""
+    group = batch.group
     lost = {id(delivery) for delivery in settled.lost}
     done: list[Held] = []
     for held in {id(held): held for held in chosen}.values():
-        pending = batch.group.pending.get(held.place)
+        pending = group.pending.get(held.place)
         valid = pending is not None and pending.lease is held.lease
         refused = id(held.delivery) in lost
         if valid and held.lease.doubtful and refused:
             assert pending is not None
-            batch.group.wait(held.place, pending.attempts, batch.topic.sent(held.place).published_at, 2**62, held.lease)
+            if group.buried_by_expiry(held.place, now) and not group.dead_letters:
+                # It was taken over, and that was its end.
+                group.bury(held.place)
+            else:
+                group.wait(held.place, pending.attempts, batch.topic.sent(held.place).published_at, 2**62, held.lease)
             valid = False
         assert refused != valid, f"{held.place}: {'refused a valid' if valid else 'accepted a stale'} lease"
         if valid:

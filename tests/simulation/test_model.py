@@ -184,7 +184,7 @@ class DulyModel(Machine):
             answer = duly.Settled(1)
         except duly.LeaseLost:
             answer = duly.Settled(0, (held.delivery,))
-        done = rules.answered(batch, [held], answer)
+        done = rules.answered(batch, [held], answer, now=self.now)
         rules.apply(batch, verdict, done, now=self.now, delay_ms=None)
 
     @rule(consumer=consumers)

@@ -284,7 +284,8 @@ def test_a_priority_is_refused_where_order_is_kept(q: duly.Client, jobs: str, me
 
 def test_a_move_is_refused_where_order_is_kept(q: duly.Client, jobs: str) -> None:
     q.publish(jobs, lane("a", 3))
-    for wanted in ({"due": 5}, {"priority": 1}):
+    moves: list[dict[str, Any]] = [{"due": 5}, {"priority": 1}]
+    for wanted in moves:
         with pytest.raises(duly.InvalidArgument):
             q.move(jobs, "a0", **wanted)
     assert drain(q) == ["a0", "a1", "a2"]

@@ -66,6 +66,7 @@ PUBLIC = [
     "TopicNotEmpty",
     "TopicNotFound",
     "TopicSettings",
+    "Transaction",
     "Unavailable",
     "connect",
 ]
@@ -107,6 +108,7 @@ CLIENT = [
     "resume",
     "seek",
     "tenant",
+    "transaction",
     "update_group",
     "update_topic",
 ]

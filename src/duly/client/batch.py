@@ -18,6 +18,7 @@ from ..message import made_id
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from ..store.sqlite.application import Transaction
     from .client import Client
 
 
@@ -144,21 +145,28 @@ class Delivery:
         """The payload read as JSON."""
         return json.loads(self.payload)
 
-    def ack(self, *, timeout: Duration | None = None) -> None:
-        """Finishes it. Raises LeaseLost."""
-        self._one(self._batch.client.ack([self], timeout=timeout))
+    def ack(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> None:
+        """Finishes it; with `tx` if and when that commits. Raises LeaseLost."""
+        self._one(self._batch.client.ack([self], tx=tx, timeout=timeout))
 
-    def nack(self, *, delay: Duration | None = None, reason: str = "", timeout: Duration | None = None) -> None:
+    def nack(
+        self,
+        *,
+        delay: Duration | None = None,
+        reason: str = "",
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
         """Gives it back to be tried again, after `delay` or the retry policy's wait. Raises LeaseLost."""
-        self._one(self._batch.client.nack([self], delay=delay, reason=reason, timeout=timeout))
+        self._one(self._batch.client.nack([self], delay=delay, reason=reason, tx=tx, timeout=timeout))
 
-    def release(self, *, timeout: Duration | None = None) -> None:
+    def release(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> None:
         """Gives it back at once; no attempt is counted. Raises LeaseLost."""
-        self._one(self._batch.client.release([self], timeout=timeout))
+        self._one(self._batch.client.release([self], tx=tx, timeout=timeout))
 
-    def bury(self, reason: str = "", *, timeout: Duration | None = None) -> None:
+    def bury(self, reason: str = "", *, tx: Transaction | None = None, timeout: Duration | None = None) -> None:
         """Moves it to the dead letters now. Raises LeaseLost."""
-        self._one(self._batch.client.bury([self], reason=reason, timeout=timeout))
+        self._one(self._batch.client.bury([self], reason=reason, tx=tx, timeout=timeout))
 
     def extend(self, lease: Duration | None = None, *, timeout: Duration | None = None) -> None:
         """Holds it for `lease` from now on; by default as long as it was first held for. Raises LeaseLost."""
@@ -225,6 +233,8 @@ class Batch(Sequence[Delivery]):
         """The deliveries, in order; made when first asked for."""
         if self._deliveries is None:
             self._deliveries = [delivery for parcel in self._parcels for delivery in self._unpack(parcel)]
+            if not all(self._open.values()):
+                self.mark_settled()
         return self._deliveries
 
     @property
@@ -265,17 +275,24 @@ class Batch(Sequence[Delivery]):
 
     # Settling
 
-    def ack(self, *, timeout: Duration | None = None) -> Settled:
-        """Finishes what is left of the batch."""
-        return self.client.ack(self, timeout=timeout)
+    def ack(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> Settled:
+        """Finishes what is left of the batch; with `tx` if and when that commits."""
+        return self.client.ack(self, tx=tx, timeout=timeout)
 
-    def nack(self, *, delay: Duration | None = None, reason: str = "", timeout: Duration | None = None) -> Settled:
+    def nack(
+        self,
+        *,
+        delay: Duration | None = None,
+        reason: str = "",
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
         """Gives back what is left of the batch, to be tried again."""
-        return self.client.nack(self, delay=delay, reason=reason, timeout=timeout)
+        return self.client.nack(self, delay=delay, reason=reason, tx=tx, timeout=timeout)
 
-    def release(self, *, timeout: Duration | None = None) -> Settled:
+    def release(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> Settled:
         """Gives back what is left of the batch at once; no attempt is counted."""
-        return self.client.release(self, timeout=timeout)
+        return self.client.release(self, tx=tx, timeout=timeout)
 
     def extend(self, lease: Duration | None = None, *, timeout: Duration | None = None) -> Settled:
         """Holds what is left of the batch for longer."""
@@ -297,6 +314,9 @@ class Batch(Sequence[Delivery]):
     def _apply_one(self, verdict: str, token: Token, verdicts: Verdicts, lost: set[int]) -> None:
         settles = verdict != "extend"
         if token.indexes is None:
+            if not settles and not self._open[token.lease_id]:
+                # It was settled while its renewal waited.
+                return
             if token.lease_id in lost:
                 self._lost.add(token.lease_id)
                 self._open[token.lease_id] = 0
@@ -319,6 +339,21 @@ class Batch(Sequence[Delivery]):
             else:
                 self._expires_at[token.lease_id] = verdicts.expires_at
 
+    def as_it_is(self) -> Callable[[], None]:
+        """What puts the batch back to how it stands now: for a transaction that is undone."""
+        with self._lock:
+            kept = (dict(self._open), dict(self._expires_at), set(self._lost), set(self._cancelled))
+        known = {id(d): (d._lease_id, d._index, d._settled, d._lost) for d in self._deliveries or ()}
+
+        def put_back() -> None:
+            with self._lock:
+                self._open, self._expires_at, self._lost, self._cancelled = kept
+            for delivery in self._deliveries or ():
+                before = (delivery._parcel.lease_id, delivery._first_index, False, False)
+                delivery._lease_id, delivery._index, delivery._settled, delivery._lost = known.get(id(delivery), before)
+
+        return put_back
+
     def is_cancelled(self, lease_id: int, index: int) -> bool:
         """Whether a message was cancelled while it is held."""
         return (lease_id, index) in self._cancelled
@@ -334,9 +369,10 @@ class Batch(Sequence[Delivery]):
         return [delivery for delivery in self.deliveries if not delivery._settled and self._has_lost(delivery)]
 
     def mark_settled(self) -> None:
-        """Notes on every delivery that it is settled, unless its lease was lost."""
+        """Notes on every delivery whose lease has nothing open that it is settled, unless the lease was lost."""
         for delivery in self._deliveries or ():
-            delivery._settled = delivery._settled or not self._has_lost(delivery)
+            over = not self._open[delivery._lease_id] and not self._has_lost(delivery)
+            delivery._settled = delivery._settled or over
 
     def _has_lost(self, delivery: Delivery) -> bool:
         return delivery._lost or delivery._lease_id in self._lost

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Duration, from_ms, milliseconds, moment_ms, monotonic_s
 from ..engine.claimed import Claim
@@ -70,6 +70,9 @@ from .arguments import message_id as one_id
 from .batch import Batch, Delivery, Settled
 from .embedded import Port
 from .renewal import Renewal
+
+if TYPE_CHECKING:
+    from ..store.sqlite.application import Transaction
 
 _PAGE = 1000
 _STATES = ("ready", "waiting", "retrying", "leased", "dead")
@@ -234,9 +237,10 @@ class Client:
         messages: bytes | Message | Sequence[bytes | Message] | Any,
         *,
         publish_id: str | None = None,
+        tx: Transaction | None = None,
         timeout: Duration | None = None,
     ) -> Receipt:
-        """Stores a batch whole; returns when it is on stable storage.
+        """Stores a batch whole; returns when it is on stable storage, or with `tx` as part of that transaction.
 
         Takes bytes, a Message, a list of them, or an Arrow table with the columns payload, id, key,
         headers, expires_at, for a log partition, for a queue due_at, priority and lane. Repeating a
@@ -249,7 +253,7 @@ class Client:
         repeated = publish_id is not None and check_publish_id(publish_id).startswith(MADE_PUBLISH_ID_MARK)
         own = make_publish_id(self._port.now_ms()) if publish_id is None else publish_id
         command = Publish(self._tenant, name, batch, own, repeated)
-        receipt: Receipt = self._alive().do(command, deadline=deadline, cost=batch.bytes, publish_id=own)
+        receipt: Receipt = self._alive().do(command, deadline=deadline, cost=batch.bytes, publish_id=own, tx=tx)
         return receipt
 
     def read(
@@ -286,6 +290,7 @@ class Client:
         *,
         due: datetime | Duration | None = None,
         priority: int | None = None,
+        tx: Transaction | None = None,
         timeout: Duration | None = None,
     ) -> dict[str, str]:
         """Gives queued messages another due time or priority. Answers each id: "moved", "leased" (a consumer
@@ -295,13 +300,15 @@ class Client:
             raise InvalidArgument("Move to another due= or priority=.")
         at = None if due is None else due_at(due)
         level = None if priority is None else check_priority(priority)
-        return self._do(Move(self._tenant, named(topic), queue_ids(ids), at, level), timeout)
+        return self._do(Move(self._tenant, named(topic), queue_ids(ids), at, level), timeout, tx)
 
-    def cancel(self, topic: str, ids: str | Iterable[str], *, timeout: Duration | None = None) -> dict[str, str]:
+    def cancel(
+        self, topic: str, ids: str | Iterable[str], *, tx: Transaction | None = None, timeout: Duration | None = None
+    ) -> dict[str, str]:
         """Removes queued messages. Answers each id: "cancelled", "leased" (a consumer has it: if it acks,
         it is done, otherwise it is gone), "finished" or "not_found".
         """
-        return self._do(Cancel(self._tenant, named(topic), queue_ids(ids)), timeout)
+        return self._do(Cancel(self._tenant, named(topic), queue_ids(ids)), timeout, tx)
 
     def get(self, topic: str, message_id: str, *, timeout: Duration | None = None) -> QueuedMessage | None:
         """One message of a queue with its state and history; None when there is none under that id."""
@@ -390,9 +397,15 @@ class Client:
             deadline += wait_ms / 1000
         return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
 
-    def ack(self, deliveries: Batch | Iterable[Delivery], *, timeout: Duration | None = None) -> Settled:
-        """Finishes deliveries."""
-        return self._settle("ack", deliveries, timeout=timeout)
+    def ack(
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Finishes deliveries; with `tx` if and when that transaction commits, and exactly then."""
+        return self._settle("ack", deliveries, tx=tx, timeout=timeout)
 
     def nack(
         self,
@@ -400,13 +413,14 @@ class Client:
         *,
         delay: Duration | None = None,
         reason: str = "",
+        tx: Transaction | None = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives deliveries back to be tried again: after `delay`, or as the retry policy says."""
         delay_ms = None if delay is None else milliseconds(delay, "delay")
         if delay_ms is not None and not 0 <= delay_ms <= LIMITS.due_ms_ahead_max:
             raise LimitExceeded(f"delay must be 0 to {LIMITS.due_ms_ahead_max // 1000} seconds.")
-        return self._settle("nack", deliveries, delay_ms=delay_ms, reason=reason, timeout=timeout)
+        return self._settle("nack", deliveries, delay_ms=delay_ms, reason=reason, tx=tx, timeout=timeout)
 
     def release(
         self,
@@ -415,14 +429,16 @@ class Client:
         consumer: str | None = None,
         topic: str | None = None,
         group: str | None = None,
+        tx: Transaction | None = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""
         if (deliveries is None) == (consumer is None):
             raise InvalidArgument("Release deliveries, or everything of consumer=.")
         if deliveries is not None:
-            return self._settle("release", deliveries, timeout=timeout)
-        return Settled(self._do(ReleaseConsumer(self._tenant, *self._of_consumer(consumer, topic, group)), timeout))
+            return self._settle("release", deliveries, tx=tx, timeout=timeout)
+        command = ReleaseConsumer(self._tenant, *self._of_consumer(consumer, topic, group))
+        return Settled(self._do(command, timeout, tx))
 
     def extend(
         self,
@@ -438,10 +454,15 @@ class Client:
         return self._settle("extend", deliveries, delay_ms=lease_ms, timeout=timeout)
 
     def bury(
-        self, deliveries: Batch | Iterable[Delivery], *, reason: str = "", timeout: Duration | None = None
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        reason: str = "",
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
     ) -> Settled:
         """Moves deliveries to the dead letters now."""
-        return self._settle("bury", deliveries, reason=reason, timeout=timeout)
+        return self._settle("bury", deliveries, reason=reason, tx=tx, timeout=timeout)
 
     def held(
         self,
@@ -471,11 +492,12 @@ class Client:
         *,
         delay_ms: int | None = None,
         reason: str = "",
+        tx: Transaction | None = None,
         timeout: Duration | None = None,
     ) -> Settled:
         reason = reason_text(reason)
         if isinstance(deliveries, Batch):
-            return self._settle_open(verdict, deliveries, delay_ms, reason, timeout)
+            return self._settle_open(verdict, deliveries, delay_ms, reason, timeout, tx)
         if isinstance(deliveries, Delivery):
             deliveries = [deliveries]
         done, lost = 0, []
@@ -484,7 +506,9 @@ class Client:
             tokens = _tokens(chosen)
             delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
             command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
-            verdicts: Verdicts = self._do(command, timeout)
+            verdicts: Verdicts = self._do(command, timeout, tx)
+            if tx is not None:
+                tx.when_undone(batch.as_it_is())
             batch.apply(verdict, tokens, verdicts)
             done += verdicts.done
             lost += _mark(chosen, verdict, verdicts)
@@ -493,14 +517,22 @@ class Client:
         return Settled(done, tuple(lost), tuple(cancelled))
 
     def _settle_open(
-        self, verdict: str, batch: Batch, delay_ms: int | None, reason: str, timeout: Duration | None
+        self,
+        verdict: str,
+        batch: Batch,
+        delay_ms: int | None,
+        reason: str,
+        timeout: Duration | None,
+        tx: Transaction | None = None,
     ) -> Settled:
         tokens = batch.open_tokens()
         if not tokens:
             return Settled(0, tuple(batch.lost_deliveries()))
         delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
         command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
-        verdicts: Verdicts = self._do(command, timeout)
+        verdicts: Verdicts = self._do(command, timeout, tx)
+        if tx is not None:
+            tx.when_undone(batch.as_it_is())
         batch.apply(verdict, tokens, verdicts)
         if verdict != "extend":
             batch.mark_settled()
@@ -557,6 +589,18 @@ class Client:
         most = None if limit is None else page_size(limit)
         return int(self._do(Redrive(self._tenant, named(topic), group_named(group), wanted, rate, most), timeout))
 
+    # The application's own transaction
+
+    def transaction(self, *, timeout: Duration | None = None) -> Transaction:
+        """A transaction on the store's file for the application's own tables, which commands join with `tx=`.
+
+        `with q.transaction() as tx:` commits when the block ends and undoes everything when it raises. Nobody else
+        writes meanwhile: keep it short. Whoever waits for longer than ten seconds gets Busy; and so does this,
+        when others write for longer than `timeout`.
+        """
+        transaction: Transaction = self._alive().transaction(self._timeout_s if timeout is None else timeout_s(timeout))
+        return transaction
+
     # Housekeeping
 
     @property
@@ -605,8 +649,8 @@ class Client:
             self._renewal = Renewal(self._renew)
         return self._port
 
-    def _do(self, command: Any, timeout: Duration | None) -> Any:
-        return self._alive().do(command, deadline=self._deadline(timeout))
+    def _do(self, command: Any, timeout: Duration | None, tx: Transaction | None = None) -> Any:
+        return self._alive().do(command, deadline=self._deadline(timeout), tx=tx)
 
     def _deadline(self, timeout: Duration | None) -> float | None:
         return monotonic_s() + (self._timeout_s if timeout is None else timeout_s(timeout))

@@ -25,8 +25,12 @@ _LOOK_AGAIN_S = 60.0
 class Port(Protocol):
     """Carries out operations, wherever the store is."""
 
-    def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "") -> Any:
-        """Runs one operation and returns its answer."""
+    def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
+        """Runs one operation, inside the application's transaction if given one, and returns its answer."""
+        ...
+
+    def transaction(self, patience_s: float) -> Any:
+        """A transaction for the application."""
         ...
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
@@ -70,14 +74,19 @@ class Embedded:
                     self._caretaker = Caretaker(self._open)
         return self._open
 
-    def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "") -> Any:
+    def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
         kind = type(command)
+        if tx is not None:
+            return self.store.join(tx, WRITES[kind], command)
         if kind in READS:
             with self.store.read() as tx:
                 return READS[kind](tx, command)
         return self.store.write(
             WRITES[kind], command, tenant=command.tenant, cost=cost, deadline=deadline, publish_id=publish_id
         )
+
+    def transaction(self, patience_s: float) -> Any:
+        return self.store.transaction(patience_s)
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         store = self.store

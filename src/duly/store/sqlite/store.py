@@ -21,10 +21,11 @@ import apsw
 
 from ...clock import Clock, monotonic_s
 from ...engine.memory import BlockCache
-from ...errors import Busy, Closed, IncompatibleStore, StoreError, StoreFull
+from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull
 from ...events import Listener
 from ...health import Finding
 from ..contract import Verb
+from .application import Transaction, held_here, joined
 from .bell import Bell, Ticket
 from .checkpoint import Checkpointer
 from .doctor import examine
@@ -57,6 +58,8 @@ class SqliteStore:
         if tuple(map(int, apsw.sqlite_lib_version().split("."))) < SQLITE_MIN:
             raise IncompatibleStore(f"SQLite {apsw.sqlite_lib_version()} has the WAL-reset bug. Upgrade apsw.")
         self.path = path if path == MEMORY else os.path.abspath(path)
+        # Under which a thread knows that it has a transaction open here; another client of the file has the same.
+        self.key = f"{MEMORY}{id(self)}" if path == MEMORY else os.path.realpath(path)
         self.clock = clock
         self.forked = False
         # The fork came while connections were open: the child cannot use this file.
@@ -200,11 +203,28 @@ class SqliteStore:
         deadline: float | None,
         publish_id: str = "",
     ) -> R:
+        if held_here(self.key):
+            raise InvalidArgument(
+                "This thread has a transaction on this store open and would wait for itself. Pass it on (tx=tx), or "
+                "do this before or after its block."
+            )
         answer: R = self._writer.run(verb, command, tenant=tenant, cost=cost, deadline=deadline, publish_id=publish_id)
         return answer
 
+    def join(self, tx: object, verb: Verb[C, R], command: C) -> R:
+        """Runs a command in the application's transaction."""
+        answer: R = joined(tx, self.key).run(verb, command)
+        return answer
+
+    def transaction(self, patience_s: float) -> Transaction:
+        """A transaction for the application; others write before it for so long, then it is Busy."""
+        return Transaction(self._writer, self.key, patience_s)
+
     @contextmanager
     def read(self) -> Iterator[SqliteTransaction]:
+        if self._shared is not None and held_here(self.key):
+            yield self._reading(self._shared)
+            return
         if self._shared is not None:
             # One connection for all: whoever reads keeps the writer out, as the writer does readers.
             with self._writer.holding_pen():
@@ -280,6 +300,8 @@ class SqliteStore:
         """Finishes what was accepted and lets go of the file."""
         if self._closed or self.forked:
             return
+        if held_here(self.key):
+            raise InvalidArgument("This thread has a transaction on this store open. Leave its block, then close.")
         with self._pool_lock:
             self._closed = True
             readers, self._pool = self._pool, []

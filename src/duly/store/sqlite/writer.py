@@ -46,6 +46,7 @@ from ...errors import Busy, Closed, Error, PublishUnknown, StoreError, StoreFull
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
 from ..contract import Aftermath, Verb
+from .application import Authorizer
 from .bell import Bell
 from .checkpoint import Checkpointer
 from .faults import translate
@@ -144,8 +145,13 @@ class Writer:
         self._changed = threading.Condition()
         self._asleep = False
         self._ended = False
-        # Held by whoever runs a transaction: the thread below, or a caller.
+        # Held by whoever runs a transaction: the thread below, or a caller. Whoever waits for it holds the turn:
+        # the thread below lets go of the pen for microseconds only, and would always have it back first.
         self._pen = threading.Lock()
+        self._turn = threading.Lock()
+        # The thread that holds an application's transaction open.
+        self._holder = 0
+        self._authorizer = Authorizer()
         self._closing = False
         self._thread = threading.Thread(target=self._loop, name="duly-writer", daemon=True)
         self._thread.start()
@@ -186,13 +192,13 @@ class Writer:
         """Runs the job on the caller's thread, if nobody writes or waits."""
         if self._given or self._queue.count:
             return False
-        if job.caller is threading.main_thread() or not self._pen.acquire(blocking=False):
+        if job.caller is threading.main_thread() or self._turn.locked() or not self._pen.acquire(blocking=False):
             return False
         try:
             # Never waits here: a caller has a deadline, and the thread below has time.
             if self._closing or self._given or self._queue.count or not self._gate.try_enter():
                 return False
-            return self._transact([job], waits=False)
+            return self._transact(lambda: [job], waits=False)
         finally:
             self._pen.release()
 
@@ -255,14 +261,36 @@ class Writer:
 
     def _loop(self) -> None:
         while self._sleep():
-            with self._pen:
-                # Taken as late as can be: what gathered while a caller wrote goes along.
-                jobs = self._take()
-                if jobs:
-                    self._transact(jobs, waits=True)
+            if not self._take_pen(_BUSY_S):
+                self._turn_away()
+                continue
+            try:
+                self._transact(self._take, waits=True)
+            finally:
+                self._pen.release()
         # A caller may still be writing on its own.
         with self._pen, self._inside:
             self.disconnect()
+
+    def _take_pen(self, seconds: float) -> bool:
+        """Waits for the pen, after those who wait already."""
+        until = monotonic_s() + seconds
+        if not self._turn.acquire(timeout=seconds):
+            return False
+        try:
+            return self._pen.acquire(timeout=max(0.0, until - monotonic_s()))
+        finally:
+            self._turn.release()
+
+    def _turn_away(self) -> None:
+        """An application's transaction has been open for too long: nobody has to wait for its end."""
+        jobs = self._take()
+        for job in jobs:
+            job.answer = _Locked(
+                f"An application's transaction has been open for {_BUSY_S:g} s. Nothing was done; try again, "
+                "and keep transactions short."
+            )
+        self._finish(jobs)
 
     def _sleep(self) -> bool:
         """Waits for something to do; False when there will be nothing any more."""
@@ -292,36 +320,50 @@ class Writer:
                 self._changed.notify_all()
         return jobs
 
-    def _transact(self, jobs: Sequence[Job], *, waits: bool) -> bool:
+    def _transact(self, take: Callable[[], list[Job]], *, waits: bool) -> bool:
         """One group commit, entered at the gate if it does not wait. Whatever happens, every job is answered.
 
+        Jobs are taken as late as can be, when the store's lock is had: what gathered meanwhile goes along, and
+        whoever cannot wait any longer can still withdraw.
         False, which only one that does not wait answers: the store is locked, nothing was done.
         """
         with self._inside:
             aftermath = Aftermath()
+            jobs: list[Job] | None = None
+            patience_s = _BUSY_S if waits else 0.0
             try:
                 if waits:
                     self._gate.enter()
                 try:
-                    aftermath = self._attempt(jobs, patience_s=_BUSY_S if waits else 0.0).aftermath
+                    connection = self._lock_store(patience_s)
+                    jobs = take()
+                    aftermath = self._attempt(connection, jobs, patience_s).aftermath
                 finally:
                     self._gate.leave()
             except _Locked as error:
                 if not waits:
                     return False
+                jobs = take() if jobs is None else jobs
                 for job in jobs:
                     job.answer = error
             except Error as error:
                 self._tell_full(error)
+                jobs = take() if jobs is None else jobs
                 for job in jobs:
                     job.answer = _unknown(job) if job.publish_id and isinstance(error, _Doubt) else error
             self._bell.ring(aftermath.rings)
             self._finish(jobs)
-            if self._checkpointer is not None and self._connection is not None:
-                self._checkpointer.after_commit(self._connection, freed=aftermath.freed)
+            self._checkpoint(aftermath)
+        self._tell(aftermath)
+        return True
+
+    def _checkpoint(self, aftermath: Aftermath) -> None:
+        if self._checkpointer is not None and self._connection is not None:
+            self._checkpointer.after_commit(self._connection, freed=aftermath.freed)
+
+    def _tell(self, aftermath: Aftermath) -> None:
         for event in aftermath.events:
             tell(event, self._listener)
-        return True
 
     def _finish(self, jobs: Sequence[Job]) -> None:
         """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id.
@@ -347,8 +389,8 @@ class Writer:
         if isinstance(error, StoreFull):
             tell(Event("store_full", self._clock.now_ms(), facts={"why": str(error)}), self._listener)
 
-    def _attempt(self, jobs: Sequence[Job], *, patience_s: float) -> SqliteTransaction:
-        """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
+    def _lock_store(self, patience_s: float) -> apsw.Connection:
+        """Begins a transaction. Raises one of our errors when that cannot be."""
         try:
             connection = self._ready_connection(patience_s)
             _take_lock(connection, patience_s)
@@ -357,6 +399,10 @@ class Writer:
                 # An earlier commit may yet turn out to be stored, and this may be its repetition.
                 raise _Doubt(f"An earlier commit is in doubt, and the store cannot be written now: {error}") from error
             raise translate(error) from error
+        return connection
+
+    def _attempt(self, connection: apsw.Connection, jobs: Sequence[Job], patience_s: float) -> SqliteTransaction:
+        """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
         try:
             tx = self._work(connection, jobs, patience_s)
         except _Locked:
@@ -365,6 +411,10 @@ class Writer:
             # Whatever it was: a transaction left open would shut everyone out for ever.
             self._roll_back(connection)
             raise translate(error) from error
+        self._commit(connection, tx)
+        return tx
+
+    def _commit(self, connection: apsw.Connection, tx: SqliteTransaction) -> None:
         try:
             connection.execute("COMMIT")
         except apsw.Error as error:
@@ -373,7 +423,58 @@ class Writer:
         self._data_version = connection.data_version()
         self._memory.commit()
         tx.committed()
-        return tx
+
+    # Held open by an application (application.py)
+
+    def hold(self, patience_s: float) -> tuple[apsw.Connection, SqliteTransaction, Authorizer]:
+        """Begins a transaction for the caller. Raises Busy."""
+        until = monotonic_s() + patience_s
+        if not self._take_pen(patience_s):
+            raise Busy("Others write, or have a transaction open. Nothing was done; try again.")
+        try:
+            self._inside.__enter__()
+        except BaseException:
+            self._pen.release()
+            raise
+        self._holder = threading.get_ident()
+        if self._closing:
+            raise Closed()
+        self._gate.enter()
+        try:
+            connection = self._lock_store(max(0.0, until - monotonic_s()))
+        finally:
+            # Other processes wait for SQLite's own lock, which they do not wait for without end.
+            self._gate.leave()
+        if connection.authorizer is not self._authorizer:
+            connection.authorizer = self._authorizer
+        return connection, self._begin(connection), self._authorizer
+
+    def keep(self, tx: SqliteTransaction) -> None:
+        """Commits for the caller."""
+        assert self._connection is not None
+        try:
+            self._commit(self._connection, tx)
+            self._bell.ring(tx.aftermath.rings)
+            self._checkpoint(tx.aftermath)
+        except BaseException:
+            # Of a signal, perhaps after the commit: what is remembered may be of either side of it.
+            self._forget()
+            raise
+        finally:
+            self.undo()
+        self._tell(tx.aftermath)
+
+    def undo(self) -> None:
+        """Ends the caller's transaction, if it has one: what is not committed by now never is."""
+        if self._holder != threading.get_ident():
+            return
+        try:
+            if self._connection is not None and self._connection.in_transaction:
+                self._roll_back(self._connection)
+        finally:
+            self._holder = 0
+            self._inside.__exit__()
+            self._pen.release()
 
     def _work(self, connection: apsw.Connection, jobs: Sequence[Job], patience_s: float) -> SqliteTransaction:
         """Everything of a transaction but its beginning and its end."""
@@ -430,14 +531,17 @@ class Writer:
 
     def _roll_back(self, connection: apsw.Connection) -> None:
         """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
-        self._memory.clear()
-        self._cache.clear()
-        self._data_version = -1
+        self._forget()
         if connection.in_transaction:
             try:
                 connection.execute("ROLLBACK")
             except apsw.Error:
                 self._in_doubt = True
+
+    def _forget(self) -> None:
+        self._memory.clear()
+        self._cache.clear()
+        self._data_version = -1
 
     # Doubt
 
