@@ -20,7 +20,7 @@ def claimed(
     if topic.paused or group.paused:
         assert not places, "delivered while paused"
     if not places:
-        assert not topic.claimable(group, now), "an empty claim, though something is due"
+        assert not topic.claimable(group, now), f"an empty claim, though something is due: {group.pending} of {now}"
     for delivery, place in zip(batch, places, strict=True):
         _same_message(topic, delivery, place)
         _may_be_delivered(topic, group, delivery, place, now)

@@ -161,6 +161,15 @@ def test_a_suspect_that_is_acked_is_done_like_any_other(q: duly.Client, orders: 
     assert q.describe_group(orders, "billing").pending == 0
 
 
+def test_the_half_of_an_expired_batch_that_is_past_its_ttl_does_not_hide_the_other(
+    q: duly.Client, orders: str, clock: duly.ManualClock
+) -> None:
+    q.publish(orders, [*(duly.Message(b"stale", ttl=5) for _ in range(20)), duly.Message(b"good")])
+    q.claim(orders, group="billing", max_messages=100, lease=10)
+    clock.advance(11)
+    assert q.claim(orders, group="billing", max_messages=100).payloads == [b"good"]
+
+
 def test_max_messages_bounds_what_comes_back(q: duly.Client, orders: str, clock: duly.ManualClock) -> None:
     q.publish(orders, [b"%d" % n for n in range(8)])
     crash(q, clock)

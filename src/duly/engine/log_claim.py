@@ -100,6 +100,7 @@ class LogClaiming:
             limit = min(share + len(passed), LIMITS.page_max)
             due = self.tx.leases_due(self.topic.tenant_id, partition, self.group.id, self.tx.now_ms, limit)
             rows = [row for row in due if row.id not in passed]
+            gave_nothing = False
             for row in rows:
                 if share <= 0 or self.budget <= 0:
                     break
@@ -109,10 +110,11 @@ class LogClaiming:
                     passed.add(row.id)
                     continue
                 share -= taken
+                gave_nothing |= not taken
                 if suspect and taken:
                     return True
-            # Rows that gave nothing (expired, buried) must not hide others that are due as well.
-            if not rows or len(due) < limit:
+            # Rows that gave nothing (expired, buried) must not hide others that are due as well, nor their own rest.
+            if not rows or (len(due) < limit and not gave_nothing):
                 break
         return False
 
