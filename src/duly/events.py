@@ -1,23 +1,34 @@
-"""What happened, as values: one event per range of messages and not per message.
+"""What happened, as values: one event per range or list of messages and not per message.
 
-The engine collects them in a transaction; they go out only after its commit. Until `$events`
-arrives (issue 3) they reach whoever listens: the log, and the `on_event` of `duly.connect`.
+The engine collects them in a transaction, which stores them with everything else (engine/record.py); alerts and
+notable events also reach whoever listens after its commit: the log, and the `on_event` of `duly.connect`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import accumulate
 
-ALERTS = frozenset({"lease_taken_over", "buried", "group_pins_log", "block_corrupt", "store_full"})
+import msgspec
+
+from .clock import from_ms
+
+ALERTS = frozenset(
+    {"lease_taken_over", "buried", "group_pins_log", "block_corrupt", "store_full", "disk_nearly_full", "clock_jumped"}
+)
 
 log = logging.getLogger("duly")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A state change of some messages, or an alert."""
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=False):
+    """A state change of some messages, or an alert.
+
+    It is about `count` messages from `offset` on or, with `deltas`, about those at the offsets that they lead to.
+    `lease` names what they were claimed under; `whole`: about all that was left of it, and which those were is told
+    by the event of the claim.
+    """
 
     kind: str
     at: int
@@ -27,12 +38,28 @@ class Event:
     partition: int = 0
     offset: int = 0
     count: int = 0
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, object] = {}
+    consumer: str = ""
+    lease: int = 0
+    whole: bool = False
+    deltas: tuple[int, ...] = ()
 
     @property
     def alert(self) -> bool:
         """Whether a person should hear of it."""
         return self.kind in ALERTS
+
+    @property
+    def when(self) -> datetime:
+        """When it happened, by the store's clock."""
+        return from_ms(self.at)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The messages that it is about."""
+        if self.deltas:
+            return list(accumulate(self.deltas, initial=self.offset))
+        return range(self.offset, self.offset + self.count)
 
 
 Listener = Callable[[Event], None]

@@ -1,4 +1,4 @@
-"""The writer is held up by somebody else's lock: what callers are told, and that a repeat stores once."""
+"""The writer is held up, by another's lock or by the device: what callers are told, and that a repeat stores once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 import duly
+from duly.store.sqlite.writer import Writer
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,23 @@ def write_lock(path: str) -> Iterator[None]:
         connection.close()
 
 
+@contextmanager
+def slow_device() -> Iterator[None]:
+    """No commit comes to its end inside."""
+    commit, over = Writer._commit, threading.Event()
+
+    def held_up(self: Writer, *args: Any) -> None:
+        over.wait(30)
+        commit(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "_commit", held_up)
+        try:
+            yield
+        finally:
+            over.set()
+
+
 BATCH = [duly.Message(b"a", id="own", partition=1), duly.Message(b"b", partition=0), duly.Message(b"c", partition=1)]
 
 
@@ -41,11 +59,11 @@ def _stored(q: duly.Client) -> list[bytes]:
     return sorted(m.payload for p in range(2) for m in q.read("t", partition=p))
 
 
-def _unknown(q: duly.Client, path: str, messages: Any, publish_id: str | None = None) -> duly.PublishUnknown:
+def _unknown(q: duly.Client, messages: Any, publish_id: str | None = None) -> duly.PublishUnknown:
     """A publish that times out while the writer is at it. A chore that is there before it makes it try again."""
     for _ in range(100):
         try:
-            with write_lock(path):
+            with slow_device():
                 q.publish("t", messages, publish_id=publish_id, timeout=0.05)
         except duly.PublishUnknown as unknown:
             return unknown
@@ -60,11 +78,19 @@ def _settle_down(q: duly.Client) -> None:
     q.resume("t")
 
 
+def test_whoever_waits_for_somebody_elses_lock_can_withdraw(q: duly.Client, path: str) -> None:
+    with write_lock(path), pytest.raises(duly.Timeout) as caught:
+        q.publish("t", b"never", timeout=0.2)
+    assert not isinstance(caught.value, duly.PublishUnknown)
+    _settle_down(q)
+    assert _stored(q) == []
+
+
 @pytest.mark.parametrize("own", [None, "mine"])
 def test_a_publish_that_timed_out_is_unknown_and_its_repeat_stores_once(
     q: duly.Client, path: str, own: str | None
 ) -> None:
-    caught = _unknown(q, path, BATCH, publish_id=own)
+    caught = _unknown(q, BATCH, publish_id=own)
     publish_id = caught.publish_id
     assert own in (None, publish_id)
     assert publish_id in str(caught)
@@ -81,7 +107,7 @@ def test_an_unknown_publish_that_was_consumed_and_truncated_is_still_stored_once
     q: duly.Client, path: str, clock: duly.ManualClock
 ) -> None:
     q.update_topic("t", retention=duly.Retention(settled=True))
-    caught = _unknown(q, path, b"once")
+    caught = _unknown(q, b"once")
     _settle_down(q)
     assert q.ack(q.claim("t", group="g")).done == 1
     _wait_until(lambda: sum(p.first_offset for p in q.describe_topic("t").partitions) == 1, clock)
@@ -140,7 +166,7 @@ def test_reads_go_on_while_the_writer_is_blocked(q: duly.Client, path: str) -> N
 
 def test_the_repeats_of_many_threads_store_once(q: duly.Client, path: str) -> None:
     """All repeats wait for the same lock and go into one commit together."""
-    caught = _unknown(q, path, BATCH)
+    caught = _unknown(q, BATCH)
     publish_id = caught.publish_id
     with ThreadPoolExecutor(8) as pool:
         with write_lock(path):

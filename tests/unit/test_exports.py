@@ -84,6 +84,7 @@ CLIENT = [
     "create_group",
     "create_topic",
     "dead",
+    "events",
     "delete_group",
     "delete_topic",
     "describe_group",

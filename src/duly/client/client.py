@@ -15,9 +15,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ..clock import Duration, from_ms, milliseconds, moment_ms, monotonic_s
 from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
+from ..engine.event_log import ListEvents, Page
 from ..engine.groups import (
     CreateGroup,
     DeleteGroup,
@@ -43,6 +46,7 @@ from ..engine.topics import (
     UpdateTopic,
 )
 from ..errors import Closed, InvalidArgument, LimitExceeded
+from ..events import Event
 from ..health import Finding
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
@@ -588,6 +592,36 @@ class Client:
         wanted = None if ids is None else message_ids(ids)
         most = None if limit is None else page_size(limit)
         return int(self._do(Redrive(self._tenant, named(topic), group_named(group), wanted, rate, most), timeout))
+
+    # What happened
+
+    def events(
+        self,
+        *,
+        since: datetime | None = None,
+        topic: str | None = None,
+        message: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Iterator[Event]:
+        """What happened, in order: all that is still recorded, or since a moment; of one topic, of one message of it.
+
+        Events of everything but lease renewals are kept in the system topic `$events`, for a week or a gigabyte
+        (change that with update_topic). With `message` they are the whole history of one message.
+        """
+        if message is not None and topic is None:
+            raise InvalidArgument("The history of a message takes its topic= too: ids are a topic's own.")
+        command = ListEvents(
+            self._tenant,
+            since=None if since is None else moment_ms(since, "since"),
+            topic=None if topic is None else named(topic),
+            message=None if message is None else one_id(message),
+        )
+        while True:
+            page: Page = self._do(command, timeout)
+            yield from page.events
+            if not page.more:
+                return
+            command = replace(command, after=page.after, leases=page.leases)
 
     # The application's own transaction
 

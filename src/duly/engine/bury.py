@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from ..events import Event
 from ..limits import LIMITS
 from ..store.contract import DeadRow, GroupRow, LeaseRow, TopicRow, Transaction
 from .agenda import note_settled
+from .record import record, spread
 
 
 def tell(
@@ -16,15 +17,13 @@ def tell(
     group: GroupRow,
     kind: str,
     *,
-    partition: int,
-    offset: int,
-    count: int,
     facts: dict[str, object],
+    **more: Any,
 ) -> None:
-    """Adds an event to what follows the commit."""
-    number = topic.partitions.index(partition)
-    event = Event(kind, tx.now_ms, topic.tenant, topic.name, group.name, number, offset, count, facts)
-    tx.aftermath.events.append(event)
+    """Records an event, and lets whoever listens know of it after the commit."""
+    before = len(tx.aftermath.records)
+    record(tx, topic, kind, group=group.name, facts=facts, **more)
+    tx.aftermath.events.extend(event for _, event in tx.aftermath.records[before:])
 
 
 def bury(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, offsets: Sequence[int], reason: str) -> None:
@@ -47,13 +46,16 @@ def bury(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, offse
             )
     note_settled(tx, topic, row.partition)
     facts: dict[str, object] = {"reason": reason, "attempts": row.attempts}
+    offset, deltas = spread(offsets)
     tell(
         tx,
         topic,
         group,
         "buried",
         partition=row.partition,
-        offset=offsets[0],
+        offset=offset,
         count=len(offsets),
+        deltas=deltas,
+        consumer=row.consumer,
         facts=facts,
     )

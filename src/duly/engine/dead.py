@@ -14,6 +14,7 @@ from .find import cursor_of, find_group, find_topic
 from .lease import live_offsets, read_history
 from .lookup import every, messages_at
 from .read import look_up, stored_messages
+from .record import record, record_some
 
 _BATCH = 1000
 
@@ -67,6 +68,7 @@ def redrive(tx: Transaction, command: Redrive) -> int:
     topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     sent = 0
+    back: dict[int, list[int]] = {partition: [] for partition in topic.partitions}
     for partition in topic.partitions:
         coming = _Coming(tx, topic, group, partition) if topic.settings.kind == "log" else ()
         for row in list(_walk(tx, topic, group, topic.partitions.index(partition), -1, one=True)):
@@ -76,11 +78,14 @@ def redrive(tx: Transaction, command: Redrive) -> int:
                 continue
             wait_ms = 0 if command.rate_per_s is None else int(sent * 1000 / command.rate_per_s)
             tx.dead_delete(row)
+            back[partition].append(row.offset)
             if topic.settings.kind == "queue":
                 _send_back_loose(tx, row, tx.now_ms + wait_ms)
             elif row.offset not in coming:
                 _send_back(tx, row, tx.now_ms + wait_ms)
             sent += 1
+    for partition, offsets in back.items():
+        record_some(tx, topic, "redriven", partition, offsets, group=group.name)
     tx.aftermath.rings.update(topic.partitions)
     return sent
 
@@ -89,7 +94,9 @@ def purge_dead(tx: Transaction, command: PurgeDead) -> int:
     """Drops a group's dead letters. Returns how many."""
     topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
-    return sum(tx.dead_purge(topic.tenant_id, partition, group.id) for partition in topic.partitions)
+    dropped = sum(tx.dead_purge(topic.tenant_id, partition, group.id) for partition in topic.partitions)
+    record(tx, topic, "dead_purged", group=group.name, facts={"messages": dropped})
+    return dropped
 
 
 class _Coming:

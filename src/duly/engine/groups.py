@@ -17,6 +17,7 @@ from .agenda import note_moved
 from .find import cursor_of, find_group, find_log, find_topic, head_of, set_cursor
 from .inquiry import count_standing
 from .read import check_offset, offset_at, partition_id
+from .record import record
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -119,6 +120,7 @@ def create_group(tx: Transaction, command: CreateGroup) -> None:
         # Partitions that were not named begin where the log does.
         first = head_of(tx, topic.tenant_id, partition).first_offset
         set_cursor(tx, topic.tenant_id, partition, group.id, offsets.get(partition, first))
+    record(tx, topic, "group_created", group=group.name)
 
 
 def update_group(tx: Transaction, command: UpdateGroup) -> None:
@@ -126,7 +128,12 @@ def update_group(tx: Transaction, command: UpdateGroup) -> None:
     topic = find_topic(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     settings = group.settings.changed(command.changes)
-    tx.group_update(group, settings, group.paused if command.paused is None else command.paused)
+    paused = group.paused if command.paused is None else command.paused
+    tx.group_update(group, settings, paused)
+    if paused != group.paused:
+        record(tx, topic, "paused" if paused else "resumed", group=group.name)
+    if command.changes:
+        record(tx, topic, "group_updated", group=group.name, facts={"changes": sorted(command.changes)})
     tx.remember(("group", topic.id, group.name), None)
     tx.aftermath.rings.update(topic.partitions)
 
@@ -136,6 +143,7 @@ def delete_group(tx: Transaction, command: DeleteGroup) -> None:
     topic = find_log(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
     tx.group_delete(topic, group)
+    record(tx, topic, "group_deleted", group=group.name)
     tx.remember(("group", topic.id, group.name), None)
     for partition in topic.partitions:
         tx.remember(("cursor", partition, group.id), None)
@@ -152,6 +160,7 @@ def seek(tx: Transaction, command: Seek) -> dict[int, int]:
     for partition, offset in offsets.items():
         tx.leases_delete(topic.tenant_id, partition, group.id)
         set_cursor(tx, topic.tenant_id, partition, group.id, offset)
+        record(tx, topic, "sought", group=group.name, partition=partition, offset=offset)
     note_moved(tx, topic)
     tx.aftermath.rings.update(offsets)
     return {topic.partitions.index(partition): offset for partition, offset in offsets.items()}
@@ -169,6 +178,15 @@ def purge_group(tx: Transaction, command: PurgeGroup) -> int:
         dropped += sum(row.live for row in tx.leases(topic.tenant_id, partition, group.id))
         tx.leases_delete(topic.tenant_id, partition, group.id)
         set_cursor(tx, topic.tenant_id, partition, group.id, head.next_offset)
+        record(
+            tx,
+            topic,
+            "purged",
+            group=group.name,
+            partition=partition,
+            offset=cursor,
+            count=head.next_offset - cursor,
+        )
     note_moved(tx, topic)
     return dropped
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from .limited import free, is_limited
 from .lookup import every, messages_at
 from .queue_claim import take_over
 from .queue_lease import keys_of
+from .record import record_some
 from .views import Fresh, Stored, walk
 
 EVERYTHING = 2**40
@@ -273,6 +274,8 @@ def _change(tx: Transaction, topic: TopicRow, ids: Sequence[str], changer: Any) 
         index = Index(tx, topic, topic.partitions[number])
         for offset, standing in locate(index, group, wanted).items():
             answers[number, offset] = changer.change(index, offset, standing)
+        changed = [offset for offset in wanted if answers[number, offset] == changer.done]
+        record_some(tx, topic, changer.done, topic.partitions[number], changed, facts=changer.facts)
         # It was only looked through: what is due has not been promoted, so nothing may get its turn yet.
         finish(index, "none")
         tx.aftermath.rings.add(topic.partitions[number])
@@ -281,6 +284,9 @@ def _change(tx: Transaction, topic: TopicRow, ids: Sequence[str], changer: Any) 
 
 class _Canceller:
     """Takes messages out."""
+
+    done = "cancelled"
+    facts: ClassVar[dict[str, object]] = {}
 
     def __init__(self, tx: Transaction, topic: TopicRow) -> None:
         self.tx = tx
@@ -314,6 +320,8 @@ class _Canceller:
 class _Mover:
     """Gives messages another due time or priority."""
 
+    done = "moved"
+
     def __init__(self, tx: Transaction, topic: TopicRow, command: Move) -> None:
         self.tx = tx
         self.topic = topic
@@ -323,6 +331,8 @@ class _Mover:
             self.due = tx.now_ms - 1 - command.due
         if self.due is not None and self.due > tx.now_ms + LIMITS.due_ms_ahead_max:
             raise LimitExceeded(f"due is more than {LIMITS.due_ms_ahead_max // 86_400_000} days ahead.")
+        asked = {"due_at": self.due, "priority": self.priority}
+        self.facts: dict[str, object] = {name: value for name, value in asked.items() if value is not None}
 
     def change(self, index: Index, offset: int, standing: Standing) -> str:
         """Moves one, unless it is under a lease or gone."""

@@ -26,6 +26,7 @@ from .claimed import Claim, Claimed, Parcel, Slice
 from .find import cursor_of, head_of, set_cursor
 from .lease import add_failure, live_offsets, over, settle_bits
 from .read import look_up
+from .record import of_lease, record_claim
 
 # One claim looks at no more expired messages than this before it lets others have the writer.
 EXPIRED_LOOK_MAX = 100_000
@@ -137,7 +138,7 @@ class LogClaiming:
         taken = self._hand_out(number, suspects, offsets, min(half, self.want))
         if taken is not None:
             facts: dict[str, object] = {"from": row.consumer, "to": self.consumer, "attempts": row.attempts}
-            self._tell("lease_taken_over", row.partition, row.base, row.live, facts)
+            tell(self.tx, self.topic, self.group, "lease_taken_over", facts=facts, **of_lease(row))
         return taken
 
     def _hand_out(self, number: int, row: LeaseRow, offsets: list[int], most: int) -> int | None:
@@ -280,6 +281,7 @@ class LogClaiming:
         alone = sum(row.live for _, row, _ in self.leases) == 1
         for number, row, slices in self.leases:
             lease_id = self.tx.lease_insert(replace(row, alone=alone))
+            record_claim(self.tx, self.topic, self.group.name, row, lease_id)
             self.got.parcels.append(Parcel(lease_id, number, row.partition, row.attempts, row.live, tuple(slices)))
 
     def _next_due(self) -> int | None:

@@ -13,6 +13,7 @@ from ..store.contract import Transaction, Verb
 from .claim import claim
 from .claimed import Claim
 from .dead import ListDead, PurgeDead, Redrive, list_dead, purge_dead, redrive
+from .event_log import ListEvents, list_events
 from .groups import (
     CreateGroup,
     DeleteGroup,
@@ -91,6 +92,7 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     Get: get,
     Browse: browse,
     Coming: coming,
+    ListEvents: list_events,
     ListDead: list_dead,
     ListTopics: list_topics,
     DescribeTopic: describe_topic,

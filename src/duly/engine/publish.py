@@ -35,6 +35,7 @@ from .incoming import Checked
 from .inquiry import ids_in_use
 from .limited import keeps_slot
 from .read import offset_at
+from .record import record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +95,7 @@ def check_publish_id(publish_id: object) -> str:
 def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exception]:
     """Stores every batch of every command. A batch that cannot be stored leaves the others be."""
     answers: list[Receipt | Exception] = []
-    tails = _Tails()
+    tails = Tails()
     # Not in any block yet: a made id that is repeated by several callers at once.
     placed: dict[tuple[str, str, str], Receipt] = {}
     for command in commands:
@@ -114,7 +115,7 @@ def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exce
     return answers
 
 
-class _Tails(dict[int, "_Tail"]):
+class Tails(dict[int, "Tail"]):
     """The partitions that this transaction adds to, and the ids given in queues: they are in no block yet."""
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class _Tails(dict[int, "_Tail"]):
         self.ids: dict[int, dict[str, tuple[int, int]]] = {}
 
 
-class _Tail:
+class Tail:
     """The growing end of one partition inside this transaction."""
 
     def __init__(self, topic: TopicRow, partition: int, head: Head) -> None:
@@ -154,6 +155,8 @@ class _Tail:
         tx.remember(("head", self.partition), replace(self.head, next_offset=base, published_at=published_at))
         tx.aftermath.rings.add(self.partition)
         note_published(tx, self.topic, self.partition)
+        first = self.head.next_offset
+        record(tx, self.topic, "published", partition=self.partition, offset=first, count=base - first)
         if self.topic.settings.kind == "queue":
             self._note_expiries(tx)
             absorb_some(tx, self.topic, self.partition, sum(piece.bytes for piece in self.pieces))
@@ -165,9 +168,11 @@ class _Tail:
             schedule(tx, self.topic.tenant_id, self.partition, TRUNCATE, max(ends))
 
 
-def _place(tx: Transaction, command: Publish, tails: _Tails) -> Receipt:
+def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
     """Gives a batch its offsets; nothing is written that would have to be undone when it is refused."""
     topic = find_topic(tx, command.tenant, command.topic)
+    if topic.name[0] == "$":
+        raise InvalidArgument(f"{topic.name!r} is Duly's own: read it, or claim from it.")
     made = command.publish_id.startswith(MADE_PUBLISH_ID_MARK)
     if not made or command.repeated:
         known = tx.receipt(topic, command.publish_id)
@@ -196,7 +201,7 @@ def _place(tx: Transaction, command: Publish, tails: _Tails) -> Receipt:
             partition = topic.partitions[number]
             tail = tails.get(partition)
             if tail is None:
-                tail = tails[partition] = _Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
+                tail = tails[partition] = Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
             spans.append(Span(number, partition, tail.add(command.publish_id, part, size), part.count))
     receipt = _receipt(command, spans, routes)
     if duplicates:

@@ -32,6 +32,7 @@ from .lease import add_failure, live_indexes
 from .limited import free, keeps_slot
 from .lookup import with_big
 from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
+from .record import of_lease, record_claim, spread
 from .views import Proposal, front
 
 # One merge serves no more than this, however many ask.
@@ -97,6 +98,7 @@ class _Wish:
         """Writes its leases; what its caller is told."""
         for row, number, columns, attempts in self.leases:
             lease_id = self.tx.lease_insert(replace(row, alone=self.count == 1))
+            record_claim(self.tx, self.topic, self.group.name, row, lease_id)
             self.got.parcels.append(parcel_of(row, lease_id, number, columns, attempts))
         active = bool(self.leases)
         self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
@@ -330,7 +332,7 @@ class _Round:
         past = self.past[: self.at]
         if past.any():
             serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())
-            first, count = int(served.seq[past][0]), int(past.sum())
+            offset, deltas = spread(served.seq[past])
             ended_at = int(self.expires[: self.at][past].max())
             note_done(serving.tx, topic, partition, served.seq[past].tolist(), ended_at)
             free(serving.tx, topic, partition, served.lane[past].tolist())
@@ -340,8 +342,9 @@ class _Round:
                 serving.group,
                 "ttl_expired",
                 partition=partition,
-                offset=first,
-                count=count,
+                offset=offset,
+                count=int(past.sum()),
+                deltas=deltas,
                 facts={},
             )
 
@@ -360,16 +363,7 @@ def take_over(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int,
         tx.lease_delete(row.tenant_id, row.id)
         _put_back(tx, topic, group, row, attempts_max)
         facts: dict[str, object] = {"from": row.consumer, "to": consumer, "attempts": row.attempts}
-        tell(
-            tx,
-            topic,
-            group,
-            "lease_taken_over",
-            partition=partition,
-            offset=row.base,
-            count=row.live,
-            facts=facts,
-        )
+        tell(tx, topic, group, "lease_taken_over", facts=facts, **of_lease(row))
     return bool(rows)
 
 

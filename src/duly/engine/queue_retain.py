@@ -8,7 +8,7 @@ the space and the work. A block in which only a few are left is emptied: they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,6 +26,7 @@ from .index import Index
 from .lease import live_offsets
 from .limited import free
 from .lookup import every, messages_at
+from .record import spread
 from .views import Stored, walk
 
 # Settled messages that a log may hold besides as many as are not.
@@ -69,7 +70,7 @@ def drop_expired(tx: Transaction, topic: TopicRow, partition: int) -> None:
             tx.loose_delete(topic.tenant_id, partition, entries.seq[entries.loose].tolist())
             if run.kind != TIMED:
                 free(tx, topic, partition, entries.lane.tolist())
-            tell(tx, topic, group, "ttl_expired", partition=partition, offset=min(seqs), count=len(seqs), facts={})
+            _tell_expired(tx, topic, group, partition, seqs)
         index.drop_run(run.id)
     _drop_young(tx, topic, index, group)
     finish(index, "none")
@@ -90,7 +91,7 @@ def _drop_young(tx: Transaction, topic: TopicRow, index: Index, group: GroupRow)
             seqs = fresh.peek(fresh.left).seq[past].tolist()
             fresh.drop(past)
             note_done(tx, topic, index.partition, seqs, int(expires[past].max()))
-            tell(tx, topic, group, "ttl_expired", partition=index.partition, offset=seqs[0], count=len(seqs), facts={})
+            _tell_expired(tx, topic, group, index.partition, seqs)
 
 
 def _others(tx: Transaction, topic: TopicRow, partition: int) -> Iterator[int]:
@@ -170,3 +171,9 @@ def needed_kept(tx: Transaction, topic: TopicRow, partition: int) -> set[int]:
     for part in _standing(index):
         found.update(part.seq[np.isin(part.seq, kept)].tolist())
     return found
+
+
+def _tell_expired(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, seqs: Sequence[int]) -> None:
+    offset, deltas = spread(seqs)
+    more = {"partition": partition, "offset": offset, "count": len(seqs), "deltas": deltas}
+    tell(tx, topic, group, "ttl_expired", facts={}, **more)

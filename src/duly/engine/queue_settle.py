@@ -50,7 +50,7 @@ class QueueSettling(Settling):
                 note_done(self.tx, self.topic, row.partition, [offset])
                 free(self.tx, self.topic, row.partition, [keys.lane(index)])
                 if expired:
-                    self._tell_expired(row, offset, 1)
+                    self._tell_expired(row, [offset])
                 continue
             self._put_back(
                 row,

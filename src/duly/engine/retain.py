@@ -19,16 +19,18 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from ..events import Event
 from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, GroupRow, TopicRow, Transaction
-from .agenda import ERASE, FORGET, GIVE_BACK, SOON_MS, TRUNCATE, schedule, schedule_store
+from .agenda import ERASE, FORGET, GIVE_BACK, PACK, SOON_MS, TRUNCATE, schedule, schedule_store
 from .block import Place, encode
+from .bury import tell
+from .event_log import pack
 from .find import cursor_of, head_of, set_head
 from .lease import live_offsets
 from .lookup import every
 from .queue_retain import drop_expired, droppable, needed_kept
 from .read import look_up, offset_at
+from .record import record
 
 # What is deleted in one transaction: about 10 ms of other people's time.
 _BLOCKS_A_SLICE = 512
@@ -69,6 +71,8 @@ def _truncate(tx: Transaction, row: AgendaRow) -> None:
     if limit > head.first_offset:
         if topic.settings.kind == "log":
             rehome(tx, topic, row.partition, limit)
+            count = limit - head.first_offset
+            record(tx, topic, "truncated", partition=row.partition, offset=head.first_offset, count=count)
         head = replace(head, first_offset=limit)
         set_head(tx, row.tenant_id, row.partition, head)
     deleted = tx.blocks_delete(row.tenant_id, row.partition, head.first_offset, _a_slice(tx, row))
@@ -209,19 +213,15 @@ def _not_past_groups(tx: Transaction, topic: TopicRow, partition: int, wanted: i
         needs = _needs_from(tx, topic, partition, group)
         if needs < wanted:
             facts: dict[str, object] = {"needs_from": needs, "retention_reached": wanted}
-            number = topic.partitions.index(partition)
-            tx.aftermath.events.append(
-                Event(
-                    "group_pins_log",
-                    tx.now_ms,
-                    topic.tenant,
-                    topic.name,
-                    group.name,
-                    number,
-                    needs,
-                    wanted - needs,
-                    facts,
-                )
+            tell(
+                tx,
+                topic,
+                group,
+                "group_pins_log",
+                partition=partition,
+                offset=needs,
+                count=wanted - needs,
+                facts=facts,
             )
             wanted = needs
     return wanted
@@ -292,4 +292,4 @@ def _forget(tx: Transaction, _: AgendaRow) -> None:
         schedule_store(tx, FORGET, max(oldest, tx.now_ms + SOON_MS))
 
 
-_CHORES = {TRUNCATE: _truncate, ERASE: _erase, GIVE_BACK: _give_back, FORGET: _forget}
+_CHORES = {TRUNCATE: _truncate, ERASE: _erase, GIVE_BACK: _give_back, FORGET: _forget, PACK: pack}

@@ -20,6 +20,7 @@ from .lookup import messages_at
 from .queue_lease import keys_of, parcel_of, part_of
 from .queue_settle import QueueSettling
 from .read import look_up
+from .record import of_lease, record, record_claim
 from .settling import Settle, Settling, Token, Verdicts
 
 
@@ -76,6 +77,7 @@ def release_consumer(tx: Transaction, command: ReleaseConsumer) -> int:
             tx.lease_delete(row.tenant_id, row.id)
             free = replace(row, state=WAITING, attempts=row.attempts - 1, suspect=False, alone=False, consumer="")
             tx.lease_insert(replace(over(free, live_offsets(row)), due_at=tx.now_ms))
+            record(tx, topic, "released", group=group.name, consumer=row.consumer, **of_lease(row))
             tx.aftermath.rings.add(row.partition)
             freed += row.live
     return freed
@@ -105,7 +107,7 @@ def _regain(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) ->
         if row.due_at <= tx.now_ms:
             continue
         if topic.settings.kind == "queue":
-            got.parcels.append(_regain_queue(tx, topic, row, got.expires_at))
+            got.parcels.append(_regain_queue(tx, topic, group, row, got.expires_at))
             continue
         found = look_up(tx, row.tenant_id, row.partition, live_offsets(row))
         offsets = [offset for offset, _, _ in found.readable]
@@ -114,20 +116,23 @@ def _regain(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) ->
         tx.lease_delete(row.tenant_id, row.id)
         if found.corrupt:
             tx.lease_insert(over(row, found.corrupt))
-        lease_id = tx.lease_insert(replace(over(row, offsets), due_at=got.expires_at))
+        kept = replace(over(row, offsets), due_at=got.expires_at)
+        lease_id = tx.lease_insert(kept)
+        record_claim(tx, topic, group.name, kept, lease_id)
         slices = tuple(Slice(block, at, at + 1, index) for index, (_, block, at) in enumerate(found.readable))
         number = topic.partitions.index(row.partition)
         got.parcels.append(Parcel(lease_id, number, row.partition, row.attempts, len(offsets), slices))
     return got
 
 
-def _regain_queue(tx: Transaction, topic: TopicRow, row: LeaseRow, expires_at: int) -> Parcel:
+def _regain_queue(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, expires_at: int) -> Parcel:
     indexes = live_indexes(row)
     part = part_of(row, indexes)
     assert part.offsets is not None
     columns = messages_at(tx, row.tenant_id, row.partition, part.offsets)
     tx.lease_delete(row.tenant_id, row.id)
     lease_id = tx.lease_insert(replace(part, due_at=expires_at))
+    record_claim(tx, topic, group.name, part, lease_id)
     keys = keys_of(part)
     attempts = [keys.attempt(index) for index in range(part.count)]
     return parcel_of(part, lease_id, topic.partitions.index(row.partition), columns, attempts)

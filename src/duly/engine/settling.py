@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,8 +20,11 @@ from .bury import bury, tell
 from .lease import add_failure, is_live, live_indexes, offset_of, over, settle_bits
 from .log_claim import has_expired
 from .read import look_up
+from .record import of_lease, record, record_some, spread
 
 draw = random.Random()
+
+_KINDS = {"ack": "acked", "nack": "nacked", "release": "released"}
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -100,6 +104,7 @@ class Settling:
             self.touched.add(row.partition)
             self.verdicts.done += row.live
             self._acked(row)
+            record(self.tx, self.topic, "acked", group=self.group.name, consumer=row.consumer, **of_lease(row))
 
     def _acked(self, row: LeaseRow, indexes: Sequence[int] | None = None) -> None:
         """Messages are finished: some of a lease, or all that were left of it."""
@@ -125,7 +130,21 @@ class Settling:
         else:
             self._take_out(row, held)
             self._dispose(row, held)
+            self._record(row, held)
         self.verdicts.done += len(held)
+
+    def _record(self, row: LeaseRow, indexes: list[int]) -> None:
+        kind = _KINDS.get(self.command.verdict)
+        if kind is None:
+            # Burying tells for itself.
+            return
+        facts = {"reason": self.command.reason} if self.command.reason else {}
+        more: dict[str, Any] = {"group": self.group.name, "consumer": row.consumer, "facts": facts}
+        if len(indexes) == row.live:
+            record(self.tx, self.topic, kind, **of_lease(row), **more)
+        else:
+            offsets = [offset_of(row, index) for index in indexes]
+            record_some(self.tx, self.topic, kind, row.partition, offsets, lease=row.id, **more)
 
     def _take_out(self, row: LeaseRow, indexes: list[int]) -> None:
         """Marks the messages done in their lease; the last one deletes it."""
@@ -168,20 +187,13 @@ class Settling:
         # Whether a message of a corrupt block expired cannot be read; the next claim will report it.
         alive = [offset for offset in offsets if offset not in past]
         if len(alive) < len(offsets):
-            self._tell_expired(row, offsets[0], len(offsets) - len(alive))
+            self._tell_expired(row, sorted(past))
         return alive
 
-    def _tell_expired(self, row: LeaseRow, offset: int, count: int) -> None:
-        tell(
-            self.tx,
-            self.topic,
-            self.group,
-            "ttl_expired",
-            partition=row.partition,
-            offset=offset,
-            count=count,
-            facts={},
-        )
+    def _tell_expired(self, row: LeaseRow, offsets: Sequence[int]) -> None:
+        offset, deltas = spread(offsets)
+        more = {"partition": row.partition, "offset": offset, "count": len(offsets), "deltas": deltas}
+        tell(self.tx, self.topic, self.group, "ttl_expired", facts={}, **more)
 
     def _wait(self, row: LeaseRow, offsets: list[int]) -> None:
         self.tx.lease_insert(replace(over(row, offsets), consumer=""))
@@ -199,6 +211,8 @@ class Settling:
         self._take_out(row, indexes)
         part = self._part(row, indexes)
         lease_id = self.tx.lease_insert(replace(part, due_at=self.verdicts.expires_at))
+        offsets = [offset_of(row, index) for index in indexes]
+        record_some(self.tx, self.topic, "extended", row.partition, offsets, group=self.group.name, lease=lease_id)
         for new_index, index in enumerate(indexes):
             self.verdicts.renewed[row.id, index] = (lease_id, new_index)
 

@@ -17,6 +17,7 @@ from .find import QUEUE_GROUP, find_group, find_topic, head_of, set_cursor, set_
 from .inquiry import count_standing
 from .limited import is_limited, leave_lanes
 from .read import check_offset, partition_id
+from .record import record
 from .retain import rehome
 
 
@@ -90,6 +91,7 @@ def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
         if command.settings.kind == "queue":
             tx.group_insert(existing, QUEUE_GROUP, GroupSettings())
         note_created(tx, existing)
+        record(tx, existing, "topic_created", facts={"kind": command.settings.kind})
     elif not command.exist_ok:
         raise TopicExists(f"Topic {command.topic!r} exists. Use update_topic, or pass exist_ok=True.")
     elif existing.settings != command.settings:
@@ -115,6 +117,10 @@ def update_topic(tx: Transaction, command: UpdateTopic) -> TopicDescription:
     changed = tx.topic_update(topic, settings, paused)
     tx.remember(("topic", topic.tenant, topic.name), None)
     tx.aftermath.rings.update(topic.partitions)
+    if paused != topic.paused:
+        record(tx, topic, "paused" if paused else "resumed")
+    if command.changes:
+        record(tx, topic, "topic_updated", facts={"changes": sorted(command.changes)})
     if settings.lanes != topic.settings.lanes:
         _change_lanes(tx, topic, changed)
     if settings.kept != topic.settings.kept:
@@ -142,6 +148,7 @@ def delete_topic(tx: Transaction, command: DeleteTopic) -> None:
         tx.group_delete(topic, group)
         tx.remember(("group", topic.id, group.name), None)
     tx.topic_delete(topic)
+    record(tx, topic, "topic_deleted")
     tx.remember(("topic", topic.tenant, topic.name), None)
     for partition in topic.partitions:
         schedule(tx, topic.tenant_id, partition, ERASE, tx.now_ms)
@@ -169,6 +176,8 @@ def purge_topic(tx: Transaction, command: PurgeTopic) -> int:
         # The log begins anew at its end; the blocks below are deleted by the chore.
         schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
         set_head(tx, topic.tenant_id, partition, replace(head, first_offset=head.next_offset))
+        count = head.next_offset - head.first_offset
+        record(tx, topic, "purged", partition=partition, offset=head.first_offset, count=count)
     tx.aftermath.rings.update(topic.partitions)
     return dropped
 

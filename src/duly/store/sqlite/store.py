@@ -37,7 +37,7 @@ from .transaction import SqliteTransaction
 from .writer import Writer
 
 MEMORY = ":memory:"
-SCHEMA = 2
+SCHEMA = 3
 # The WAL-reset corruption bug is fixed from here on.
 SQLITE_MIN = (3, 51, 3)
 

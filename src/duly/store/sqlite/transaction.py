@@ -18,6 +18,7 @@ from ..contract import (
     AgendaRow,
     BlockMeta,
     DeadRow,
+    EventRow,
     GroupRow,
     Head,
     HoleRow,
@@ -33,7 +34,7 @@ from ..contract import (
 from .queries import queries
 
 # Where memory, new things, events and rings stood.
-Mark = tuple[int, int, int, set[int]]
+Mark = tuple[int, int, tuple[int, int], set[int]]
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
 _SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
@@ -117,7 +118,8 @@ class SqliteTransaction:
         """A savepoint, with everything that is kept beside the rows."""
         self._execute("SAVEPOINT duly")
         memory = 0 if self._memory is None else self._memory.mark()
-        return memory, len(self._new), len(self.aftermath.events), set(self.aftermath.rings)
+        told = (len(self.aftermath.events), len(self.aftermath.records))
+        return memory, len(self._new), told, set(self.aftermath.rings)
 
     def release(self) -> None:
         """Keeps what was done since the last mark."""
@@ -128,12 +130,13 @@ class SqliteTransaction:
         self._execute("ROLLBACK TO duly")
         self._execute("RELEASE duly")
         self._cache.clear()
-        memory, blocks, events, rings = mark
+        memory, blocks, (events, records), rings = mark
         if self._memory is not None:
             self._memory.undo_to(memory)
         for key in list(self._new)[blocks:]:
             del self._new[key]
         del self.aftermath.events[events:]
+        del self.aftermath.records[records:]
         self.aftermath.rings = rings
 
     def _rows(self, query: str, **values: Any) -> Any:
@@ -155,6 +158,10 @@ class SqliteTransaction:
     def tenant_insert(self, name: str) -> int:
         found: int = self._one("tenant_insert", name=name)[0]
         return found
+
+    def tenant_name(self, tenant_id: int) -> str:
+        name: str = self._one("tenant_name", tenant=tenant_id)[0]
+        return name
 
     def topic_find(self, tenant: str, name: str) -> TopicRow | None:
         rows = self._rows("topic_find", tenant=tenant, name=name).fetchall()
@@ -468,6 +475,20 @@ class SqliteTransaction:
 
     def consumer_groups(self, tenant: str, name: str) -> list[tuple[str, str]]:
         return list(self._rows("consumer_groups", tenant=tenant, name=name))
+
+    # Events
+
+    def events_insert(self, tenant_id: int, data: bytes) -> None:
+        self._rows("events_insert", tenant=tenant_id, data=data)
+
+    def event_rows(self, limit: int) -> list[EventRow]:
+        return [EventRow(*row) for row in self._rows("event_rows", limit=limit)]
+
+    def event_rows_of(self, tenant_id: int) -> list[bytes]:
+        return [data for (data,) in self._rows("event_rows_of", tenant=tenant_id)]
+
+    def event_rows_delete(self, upto: int) -> None:
+        self._rows("event_rows_delete", upto=upto)
 
     # Queues
 

@@ -42,6 +42,7 @@ from ...clock import Clock, monotonic_s
 from ...engine.fair_queue import FairQueue
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Remember, remember_publish
+from ...engine.record import write_records
 from ...errors import Busy, Closed, Error, PublishUnknown, StoreError, StoreFull, Timeout
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
@@ -405,6 +406,7 @@ class Writer:
         """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
         try:
             tx = self._work(connection, jobs, patience_s)
+            write_records(tx)
         except _Locked:
             raise
         except Exception as error:
@@ -453,6 +455,7 @@ class Writer:
         """Commits for the caller."""
         assert self._connection is not None
         try:
+            write_records(tx)
             self._commit(self._connection, tx)
             self._bell.ring(tx.aftermath.rings)
             self._checkpoint(tx.aftermath)

@@ -31,11 +31,13 @@ SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, versio
  ORDER BY part.number;
 
 -- topic_list
+-- Without the system's own.
 SELECT topic.name
   FROM duly_topic AS topic
   JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
  WHERE tenant.name = :tenant
    AND topic.name > :after
+   AND topic.name NOT GLOB '$*'
  ORDER BY topic.name
  LIMIT :limit;
 

@@ -1,0 +1,164 @@
+"""`$events`: the tenant's system log of what happened, and reading it.
+
+Every message of it holds the events of one transaction, a JSON list. What is not packed into it yet stands in rows;
+whoever reads sees both as one: a row's offset is the one that it is going to have. So a place, (offset, index in the
+list), stays true when rows are packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ..errors import CorruptBlock
+from ..events import Event
+from ..limits import DAY_MS, LIMITS
+from ..store.contract import AgendaRow, TopicRow, Transaction
+from ..topic import Retention, TopicSettings
+from .agenda import PACK, schedule_store
+from .columns import Columns
+from .find import find_topic, head_of
+from .ids import find_places
+from .publish import Tail
+from .read import offset_at
+
+EVENTS = "$events"
+# Rows packed by one transaction, and bytes: a few milliseconds.
+_ROWS_A_SLICE = 2_000
+_BYTES_A_SLICE = 1024 * 1024
+# A page looks at no more messages than this, whatever it finds.
+_LOOK_MAX = 20_000
+
+_events = msgspec.json.Decoder(list[Event])
+
+
+def pack(tx: Transaction, _: AgendaRow) -> None:
+    """Moves rows of events into their tenants' logs, a slice at a time."""
+    rows = tx.event_rows(_ROWS_A_SLICE)
+    size = at = 0
+    by_tenant: dict[int, list[bytes]] = {}
+    while at < len(rows) and size < _BYTES_A_SLICE:
+        by_tenant.setdefault(rows[at].tenant_id, []).append(rows[at].data)
+        size += len(rows[at].data)
+        at += 1
+    for tenant_id, payloads in by_tenant.items():
+        topic = _log_of(tx, tenant_id)
+        partition = topic.partitions[0]
+        tail = Tail(topic, partition, head_of(tx, tenant_id, partition))
+        for start in range(0, len(payloads), LIMITS.block_messages_max):
+            some = payloads[start : start + LIMITS.block_messages_max]
+            tail.add("", Columns(len(some), lists={"payload": some}), sum(map(len, some)))
+        tail.write(tx)
+    if at:
+        tx.event_rows_delete(rows[at - 1].id)
+    if at < len(rows) or len(rows) == _ROWS_A_SLICE:
+        schedule_store(tx, PACK, tx.now_ms)
+
+
+def _log_of(tx: Transaction, tenant_id: int) -> TopicRow:
+    """The tenant's `$events`, made when there is something to put into it."""
+    tenant = tx.tenant_name(tenant_id)
+    topic = tx.topic_find(tenant, EVENTS)
+    if topic is None:
+        kept = Retention(age=7 * DAY_MS / 1000, bytes=10**9, drop_unsettled=True)
+        topic = tx.topic_insert(tenant, EVENTS, TopicSettings(kind="log", retention=kept))
+    return topic
+
+
+class ListEvents(msgspec.Struct, frozen=True):
+    """Events of a tenant in order: after a place, since a moment, of one topic, of one message of it."""
+
+    tenant: str
+    after: tuple[int, int] = (-1, -1)
+    since: int | None = None
+    topic: str | None = None
+    message: str | None = None
+    limit: int = 1000
+    # Of a message: the leases that it is known to have been under.
+    leases: tuple[int, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some events, the place after which the next ones come, and whether there may be any."""
+
+    events: tuple[Event, ...]
+    after: tuple[int, int]
+    more: bool
+    leases: tuple[int, ...] = ()
+
+
+def list_events(tx: Transaction, command: ListEvents) -> Page:
+    """A page of events. One that finds nothing may still have `more`: it looked far enough for one read."""
+    wanted = _Wanted(tx, command)
+    found: list[Event] = []
+    after, looked = command.after, 0
+    for offset, data in _from(tx, command):
+        looked += 1
+        for index, event in enumerate(_events.decode(data)):
+            if (offset, index) <= command.after:
+                continue
+            if wanted.takes(event):
+                found.append(event)
+            after = (offset, index)
+            if len(found) == command.limit:
+                return Page(tuple(found), after, True, tuple(wanted.leases))
+        if looked == _LOOK_MAX:
+            return Page(tuple(found), after, True, tuple(wanted.leases))
+    return Page(tuple(found), after, False, tuple(wanted.leases))
+
+
+class _Wanted:
+    """Which events are asked for."""
+
+    def __init__(self, tx: Transaction, command: ListEvents) -> None:
+        self.since = command.since or 0
+        self.topic = command.topic
+        self.leases = set(command.leases)
+        self.place: tuple[int, int] | None = None
+        if command.message is not None:
+            assert command.topic is not None
+            topic = find_topic(tx, command.tenant, command.topic)
+            places = find_places(tx, topic, [command.message]).get(command.message)
+            # Where none is known nothing matches.
+            self.place = max(places) if places else (-1, -1)
+
+    def takes(self, event: Event) -> bool:
+        """Whether an event is one of them."""
+        if event.at < self.since or (self.topic is not None and event.topic != self.topic):
+            return False
+        return self.place is None or self._is_about(event, *self.place)
+
+    def _is_about(self, event: Event, partition: int, offset: int) -> bool:
+        if not event.count or event.partition != partition:
+            return False
+        about = event.lease in self.leases
+        if not event.whole:
+            about = event.offset <= offset and offset in event.offsets
+        if about:
+            # Whatever happens to a message that is held ends its lease, but a new one.
+            self.leases = {event.lease} if event.kind in ("claimed", "extended") else set()
+        return about
+
+
+def _from(tx: Transaction, command: ListEvents) -> Iterator[tuple[int, bytes]]:
+    """(offset, list of events) in order, from where the command begins: of the log, then of the rows."""
+    topic = tx.topic_find(command.tenant, EVENTS)
+    at = 0
+    if topic is not None:
+        tenant_id, partition = topic.tenant_id, topic.partitions[0]
+        head = head_of(tx, tenant_id, partition)
+        at = max(head.first_offset, command.after[0])
+        if command.since is not None:
+            at = max(at, offset_at(tx, tenant_id, partition, command.since))
+        try:
+            for block in tx.blocks(tenant_id, partition, at, head.next_offset):
+                payloads = block.columns.values("payload", max(at, block.base) - block.base, block.count) or []
+                yield from enumerate(payloads, start=max(at, block.base))
+        except CorruptBlock as error:
+            raise CorruptBlock(f"Events cannot be read: {error}", **error.facts) from error
+        at = head.next_offset
+    tenant_id_or_none = tx.tenant_id(command.tenant)
+    if tenant_id_or_none is not None:
+        rows = tx.event_rows_of(tenant_id_or_none)
+        yield from ((at + number, data) for number, data in enumerate(rows) if at + number >= command.after[0])
