@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-ALERTS = frozenset({"lease_taken_over", "buried", "group_pins_log", "block_corrupt", "store_full"})
+ALERTS = frozenset({"lease_taken_over", "buried", "group_pins_log", "block_corrupt", "store_full", "clock_refused"})
 
 log = logging.getLogger("duly")
 

@@ -16,6 +16,7 @@ PUBLIC = [
     "Batch",
     "Busy",
     "Client",
+    "ClockReading",
     "Closed",
     "Conflict",
     "ConsumeError",
@@ -71,12 +72,14 @@ PUBLIC = [
 ]
 
 CLIENT = [
+    "accept_clock",
     "ack",
     "archived",
     "browse",
     "bury",
     "cancel",
     "claim",
+    "clock",
     "close",
     "coming",
     "consumer",
@@ -140,7 +143,7 @@ def test_the_clients_calls_are_these() -> None:
 
 def test_every_call_takes_a_timeout() -> None:
     # These ask nothing of the store, or (examine) take as long as the store is big.
-    without = {"close", "consumer", "tenant", "limits", "renew", "examine"}
+    without = {"close", "consumer", "tenant", "limits", "renew", "examine", "clock"}
     for name in CLIENT:
         if name not in without:
             assert "timeout" in inspect.signature(getattr(duly.Client, name)).parameters, name

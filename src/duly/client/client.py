@@ -15,7 +15,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from ..clock import Duration, from_ms, milliseconds, moment_ms, monotonic_s
+from ..clock import ClockReading, Duration, from_ms, milliseconds, moment_ms, monotonic_s
 from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.groups import (
@@ -572,6 +572,19 @@ class Client:
     def examine(self) -> Iterator[Finding]:
         """Looks the whole store over: integrity, checksums, references, clock, disk, settings."""
         return self._alive().examine()
+
+    def clock(self) -> ClockReading:
+        """The store's time beside the host's, and whether the store follows it."""
+        return self._alive().clock()
+
+    def accept_clock(self, *, timeout: Duration | None = None) -> ClockReading:
+        """Confirms the host's clock: the store's time becomes the host's, in every process on the file.
+
+        For a leap ahead that was refused and is right. It takes the store back, too, if the host's clock is behind:
+        leases and retries then wait that much longer.
+        """
+        self._alive().accept_clock(deadline=self._deadline(timeout))
+        return self.clock()
 
     def limits(self) -> dict[str, int]:
         """The hard limits, published."""

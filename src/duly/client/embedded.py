@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ..clock import monotonic_s
+from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.retain import Chores
@@ -39,6 +39,14 @@ class Port(Protocol):
 
     def now_ms(self) -> int:
         """The store's time."""
+        ...
+
+    def clock(self) -> ClockReading:
+        """The store's time beside the host's."""
+        ...
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        """Takes the host's time for the store's."""
         ...
 
     def close(self) -> None:
@@ -100,6 +108,13 @@ class Embedded:
         now: int = self.store.clock.now_ms()
         return now
 
+    def clock(self) -> ClockReading:
+        read: ClockReading = self.store.read_clock()
+        return read
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        self.store.accept_clock(deadline=deadline)
+
     def close(self) -> None:
         self._caretaker.stop()
         self._open.close()
@@ -129,6 +144,7 @@ class Caretaker:
         while not self._stopping:
             ticket = self._store.ticket([0], here_only=True)
             try:
+                self._store.look_at_clock()
                 next_due = self._next_due()
                 if next_due is not None and next_due <= self._store.clock.now_ms():
                     verb = WRITES[Chores]

@@ -19,19 +19,20 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...clock import Clock, monotonic_s
+from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.memory import BlockCache
 from ...errors import Busy, Closed, IncompatibleStore, StoreError, StoreFull
 from ...events import Listener
 from ...health import Finding
 from ..contract import Verb
-from .bell import Bell, Ticket
+from .bell import SLOTS, Bell, Ticket
 from .checkpoint import Checkpointer
 from .doctor import examine
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
-from .queries import migrations
+from .queries import migrations, queries
+from .store_clock import StoreClock, clock_findings
 from .transaction import SqliteTransaction
 from .writer import Writer
 
@@ -40,6 +41,7 @@ SCHEMA = 2
 # The WAL-reset corruption bug is fixed from here on.
 SQLITE_MIN = (3, 51, 3)
 
+_CLOCK_TENANT = "$clock"
 _READERS_POOLED = 8
 _BUSY_MS = 10_000
 _FORK_WAIT_S = 5.0
@@ -57,7 +59,9 @@ class SqliteStore:
         if tuple(map(int, apsw.sqlite_lib_version().split("."))) < SQLITE_MIN:
             raise IncompatibleStore(f"SQLite {apsw.sqlite_lib_version()} has the WAL-reset bug. Upgrade apsw.")
         self.path = path if path == MEMORY else os.path.abspath(path)
-        self.clock = clock
+        # The host's clock is kept in the file; one that a test moves is its own affair.
+        self._kept = StoreClock(clock.sources) if isinstance(clock, SystemClock) else None
+        self.clock: Clock = self._kept or clock
         self.forked = False
         # The fork came while connections were open: the child cannot use this file.
         self.fork_unsafe = False
@@ -81,7 +85,7 @@ class SqliteStore:
         self._checkpointer = Checkpointer()
         self._writer = Writer(
             self._connect_writer,
-            clock=clock,
+            clock=self.clock,
             incarnation=self.incarnation,
             cache=self._cache,
             bell=self._bell,
@@ -186,7 +190,15 @@ class SqliteStore:
             put = "INSERT OR REPLACE INTO duly_meta (key, value) VALUES (?, ?)"
             connection.execute(put, ("schema", str(SCHEMA)))
             connection.execute(put, ("incarnation", incarnation))
+        self._start_clock(connection)
         return str(incarnation)
+
+    def _start_clock(self, connection: apsw.Connection) -> None:
+        if self._kept is not None:
+            row = connection.execute(queries()["clock_mark"]).fetchone()
+            mark = self._kept.open(None if row is None else str(row[0]))
+            if mark is not None:
+                connection.execute(queries()["clock_mark_put"], {"mark": mark})
 
     # The contract
 
@@ -261,6 +273,7 @@ class SqliteStore:
 
     def examine(self) -> Iterator[Finding]:
         """Looks the store over; see doctor.py."""
+        yield from clock_findings(self.read_clock())
         if self._shared is not None:
             with self._writer.holding_pen():
                 yield from list(examine(self._shared, self.path, self.clock.now_ms()))
@@ -271,6 +284,27 @@ class SqliteStore:
                 yield from list(examine(connection, self.path, self.clock.now_ms()))
             finally:
                 connection.close()
+
+    def look_at_clock(self) -> None:
+        """Compares the clock with the host's and the file's, and wakes those who sleep by what it was."""
+        if self._kept is not None:
+            with self.read() as tx:
+                mark = tx.clock_mark()
+            if self._kept.look(mark):
+                self._bell.ring_all_here()
+            self._writer.tell_clock()
+
+    def read_clock(self) -> ClockReading:
+        """The store's time beside the host's."""
+        if self._kept is not None:
+            return self._kept.reading()
+        now = from_ms(self.clock.now_ms())
+        return ClockReading(now, now, "together")
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        """Takes the host's time, ahead or back, in every process on the file."""
+        self.write(_accept_clock, self._kept, tenant=_CLOCK_TENANT, cost=0, deadline=deadline)
+        self._bell.ring(range(SLOTS))
 
     def wake_caretaker(self) -> None:
         """Wakes whoever waits for chores in this process."""
@@ -338,6 +372,15 @@ class SqliteStore:
         self.forked = True
         self._bell.let_go()
         self._gate.close()
+
+
+def _accept_clock(tx: Any, clocks: Sequence[StoreClock | None]) -> list[None]:
+    """A verb: the transaction and those after it go by the host's clock as it is."""
+    for clock in clocks:
+        if clock is not None:
+            tx.clock_mark_put(clock.accept())
+            tx.now_ms = clock.now_ms()
+    return [None] * len(clocks)
 
 
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

@@ -52,6 +52,7 @@ from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
 from .queries import queries
+from .store_clock import StoreClock
 from .transaction import SqliteTransaction
 
 _JOBS_A_TRANSACTION = 1024
@@ -123,6 +124,8 @@ class Writer:
         self._connect = connect
         self._connection: apsw.Connection | None = None
         self._clock = clock
+        # The clock again, if it is one that is kept in the file.
+        self._kept = clock if isinstance(clock, StoreClock) else None
         self._incarnation = incarnation
         self._memory = Memory()
         self._cache = cache
@@ -321,7 +324,14 @@ class Writer:
                 self._checkpointer.after_commit(self._connection, freed=aftermath.freed)
         for event in aftermath.events:
             tell(event, self._listener)
+        self.tell_clock()
         return True
+
+    def tell_clock(self) -> None:
+        """Passes on what the clock has to say: once, and outside of transactions."""
+        alert = None if self._kept is None else self._kept.take_alert()
+        if alert is not None:
+            tell(alert, self._listener)
 
     def _finish(self, jobs: Sequence[Job]) -> None:
         """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id.
@@ -359,6 +369,7 @@ class Writer:
             raise translate(error) from error
         try:
             tx = self._work(connection, jobs, patience_s)
+            self._mark_time(tx)
         except _Locked:
             raise
         except Exception as error:
@@ -396,20 +407,29 @@ class Writer:
     def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
         """A transaction, with a memory that can be trusted: cleared of what others may have changed."""
         # It counts everybody's commits. Unless it is as it was after our last one, someone else's came since.
-        if connection.data_version() != self._data_version:
+        changed = connection.data_version() != self._data_version
+        if changed:
             definitions = connection.execute(queries()["definitions"]).fetchone()
             if definitions == self._definitions:
                 self._memory.pass_over()
             else:
                 self._memory.clear()
             self._definitions = definitions
-        return SqliteTransaction(
+        tx = SqliteTransaction(
             connection,
             now_ms=self._clock.now_ms(),
             incarnation=self._incarnation,
             memory=self._memory,
             cache=self._cache,
         )
+        if self._kept is not None:
+            tx.now_ms = self._kept.begin(tx.clock_mark() if changed else None)
+        return tx
+
+    def _mark_time(self, tx: SqliteTransaction) -> None:
+        """Takes the clock's mark along, now and then, with what is written anyway."""
+        if self._kept is not None and tx.wrote and (mark := self._kept.mark_due(tx.now_ms)) is not None:
+            tx.clock_mark_put(mark)
 
     def _run_apart(self, tx: SqliteTransaction, jobs: list[Job]) -> None:
         """Runs neighbouring jobs of one verb, together if possible, else each alone."""
