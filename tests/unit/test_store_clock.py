@@ -18,36 +18,9 @@ from duly.clock import HOST, Sources
 from duly.limits import DAY_MS, MINUTE_MS
 from duly.store.sqlite.store_clock import MARK_EVERY_MS, OFF_MS_MAX, STEP_MS_MAX, StoreClock, decode_mark
 from tests.conftest import scaled
+from tests.unit.machine import MS, Host
 
-MS = 1_000_000
-START_MS = 1_790_000_000_000
 HOUR_MS = 60 * MINUTE_MS
-
-
-@dataclass
-class Host:
-    """A machine: true time, a wall clock that may be wrong, and boot time."""
-
-    true_ms: int = START_MS
-    wrong_ms: int = 0
-    started_ms: int = START_MS - 5_000_000
-    boots: int = 1
-
-    def sources(self) -> Sources:
-        return Sources(lambda: self.wall_ms * MS, lambda: (self.true_ms - self.started_ms) * MS, lambda: self.boot)
-
-    @property
-    def boot(self) -> str:
-        return f"boot-{self.boots}"
-
-    @property
-    def wall_ms(self) -> int:
-        return self.true_ms + self.wrong_ms
-
-    def reboot(self, off_ms: int = 60_000) -> None:
-        self.true_ms += off_ms
-        self.started_ms = self.true_ms
-        self.boots += 1
 
 
 @dataclass

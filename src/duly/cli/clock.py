@@ -34,7 +34,7 @@ def clock(
     if accept:
         session.show.outcome(_went(before), _document(after))
         return
-    apart = human_span(abs((after.host - after.now).total_seconds()))
+    apart = human_span(round(abs((after.host - after.now).total_seconds())))
     facts = {"store": iso_of(after.now), "host": iso_of(after.host), "apart": apart, "state": _MEANING[after.state]}
     session.show.facts(facts, _document(after))
     if after.state == "refused":
@@ -48,7 +48,7 @@ def _document(read: ClockReading) -> dict[str, object]:
 
 def _went(before: ClockReading) -> str:
     """What accepting did to the store's time."""
-    seconds = (before.host - before.now).total_seconds()
+    seconds = round((before.host - before.now).total_seconds())
     if before.state == "together":
         return "The store goes by the host's clock, as it did."
     if seconds > 0:
