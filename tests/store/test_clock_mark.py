@@ -116,7 +116,8 @@ def test_a_confirmation_wakes_who_sleeps_in_another_client(q: duly.Client, path:
 
 
 def test_a_damaged_mark_is_reported(path: str) -> None:
-    duly.connect(path).close()
+    with duly.connect(path) as q:
+        q.create_topic("jobs", kind="queue")
     connection = apsw.Connection(path)
     connection.execute("UPDATE duly_meta SET value = 'x' WHERE key = 'clock'")
     connection.close()

@@ -196,9 +196,7 @@ class SqliteStore:
     def _start_clock(self, connection: apsw.Connection) -> None:
         if self._kept is not None:
             row = connection.execute(queries()["clock_mark"]).fetchone()
-            mark = self._kept.open(None if row is None else str(row[0]))
-            if mark is not None:
-                connection.execute(queries()["clock_mark_put"], {"mark": mark})
+            self._kept.open(None if row is None else str(row[0]))
 
     # The contract
 

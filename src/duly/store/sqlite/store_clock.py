@@ -7,7 +7,8 @@ wall clock: by hand, by time synchronisation, by restoring a virtual machine. A 
 
 The file holds a mark, a key of duly_meta: the shift, the boot it belongs to (an id that the kernel draws), the time
 of the newest commit, and how often a person has confirmed the host's clock. All processes of a boot take the shift
-from there, so they have one time, and a process that starts anew goes on where the last one was.
+from there, so they have one time, and a process that starts anew goes on where the last one was. (Until the first
+of them has written in a new boot each has what it found when it opened the file; whoever is ahead is followed.)
 
 Every transaction looks at the wall clock again:
 
@@ -47,6 +48,7 @@ import threading
 from collections.abc import Callable
 
 import msgspec
+from xxhash import xxh64_hexdigest
 
 from ...clock import ClockReading, Sources, from_ms, monotonic_s
 from ...errors import StoreError
@@ -80,15 +82,21 @@ class Mark(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Mark)
 
 
-def decode_mark(text: str) -> Mark:
-    """The mark as it is stored."""
-    try:
-        return _decoder.decode(text)
-    except msgspec.MsgspecError as error:
+def encode_mark(mark: Mark) -> str:
+    """The mark as it is stored, behind its checksum: a flipped bit could deliver a year's messages."""
+    text = msgspec.json.encode(mark)
+    return f"{xxh64_hexdigest(text)} {text.decode()}"
+
+
+def decode_mark(stored: str) -> Mark:
+    """The mark out of what is stored."""
+    checksum, _, text = stored.partition(" ")
+    if checksum != xxh64_hexdigest(text.encode()):
         raise StoreError(
             "The mark of the store's clock is damaged. Restore the newest backup; or, if the host's time is right, "
             "run: DELETE FROM duly_meta WHERE key = 'clock'"
-        ) from error
+        )
+    return _decoder.decode(text)
 
 
 class StoreClock:
@@ -121,23 +129,25 @@ class StoreClock:
 
     # With the store
 
-    def open(self, stored: str | None) -> str | None:
-        """Begins from the file's mark. Returns the mark to store there, if it is to have another."""
-        if stored is not None:
-            mark = decode_mark(stored)
-            self._accepted = mark.accepted
-            self._shift_ns = self._shift_of(mark)
-            if mark.boot == self._boot:
-                self._mark_from_ms = mark.at_ms + MARK_EVERY_MS
-                self._step()
-                return None
+    def open(self, stored: str | None) -> None:
+        """Begins from the file's mark. Nothing is written: a full device must not keep anyone from opening."""
+        if stored is None:
+            return
+        mark = decode_mark(stored)
+        self._accepted = mark.accepted
+        self._shift_ns = self._shift_of(mark)
+        if mark.boot == self._boot:
+            self._mark_from_ms = mark.at_ms + MARK_EVERY_MS
+            self._step()
+        else:
             self._believe_the_wall()
-        return self._mark(self.now_ms())
 
-    def begin(self, stored: str | None) -> int:
-        """The time of a transaction; `stored` is the file's mark if another process may have changed it."""
+    def begin(self, stored: str | None = None, *, reread: bool = False) -> int:
+        """The time of a transaction. `reread`: `stored` is the mark, which another process may have changed."""
         if stored is not None:
             self._follow(decode_mark(stored), authoritative=True)
+        elif reread:
+            self._mark_from_ms = 0
         ahead_ns = self._wall_ns() - self._boot_ns() - self._shift_ns
         if ahead_ns > _STEP_NS_MIN or self._refused:
             self._step()
@@ -205,7 +215,7 @@ class StoreClock:
         return self._boot_ns() + self._shift_ns - round(monotonic_s() * 1e9)
 
     def _mark(self, now_ms: int) -> str:
-        return msgspec.json.encode(Mark(now_ms, self._shift_ns, self._boot, self._accepted)).decode()
+        return encode_mark(Mark(now_ms, self._shift_ns, self._boot, self._accepted))
 
     def _shift_of(self, mark: Mark) -> int:
         """The shift with which time goes on from a mark."""

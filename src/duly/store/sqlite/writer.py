@@ -423,7 +423,7 @@ class Writer:
             cache=self._cache,
         )
         if self._kept is not None:
-            tx.now_ms = self._kept.begin(tx.clock_mark() if changed else None)
+            tx.now_ms = self._kept.begin(tx.clock_mark() if changed else None, reread=changed)
         return tx
 
     def _mark_time(self, tx: SqliteTransaction) -> None:
