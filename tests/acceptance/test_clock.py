@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 DAY_S = 86_400
-# How much later than it could something may be seen: processes on a busy machine.
-SLACK_S = 1.5
+# How much later than it could something may be seen: processes on a busy machine. Frozen would be a day.
+SLACK_S = 8
 WORKER = Path(__file__).with_name("clock_worker.py")
 
 
@@ -167,7 +167,7 @@ def test_a_process_that_starts_with_the_wall_a_day_behind_goes_on_where_the_last
         got = second.end()
         assert got["answer"] == [payload]
         assert due_s <= got["ended"] - published, "early"
-        assert got["ended"] - published <= max(due_s, after["now"] - before["now"]) + 2 * SLACK_S, "frozen"
+        assert got["ended"] - published <= max(due_s, after["now"] - before["now"]) + SLACK_S, "frozen"
 
 
 def test_processes_that_start_under_different_wall_clocks_have_one_time(machine: Machine) -> None:

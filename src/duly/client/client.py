@@ -33,6 +33,7 @@ from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, ma
 from ..engine.read import OffsetAt, Read
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.settling import Settle, Token, Verdicts
+from ..engine.tail import Tail
 from ..engine.topics import (
     Archived,
     CreateTopic,
@@ -272,6 +273,18 @@ class Client:
             byte_budget(max_bytes),
         )
         return self._do(command, timeout)
+
+    def await_messages(self, topic: str, offsets: Mapping[int, int], *, wait: Duration) -> list[int]:
+        """Waits at the end of a log. `offsets` names a place in each partition that is waited for.
+
+        Returns the partitions that have a message there, as soon as there is one; none when `wait` is over.
+        """
+        places = tuple((whole(partition, "partition"), whole(at, "offset")) for partition, at in offsets.items())
+        wait_ms = milliseconds(wait, "wait")
+        if not 0 <= wait_ms <= LIMITS.wait_ms_max:
+            raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Ask again to wait longer.")
+        command = Tail(self._tenant, named(topic), places)
+        return list(self._alive().tail(command, wait_until=monotonic_s() + wait_ms / 1000).grown)
 
     def offset_at(self, topic: str, when: datetime, *, timeout: Duration | None = None) -> dict[int, int]:
         """By partition: the first offset published at or after a time."""

@@ -13,6 +13,7 @@ from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.retain import Chores
+from ..engine.tail import Tail, Tailed
 from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
@@ -31,6 +32,10 @@ class Port(Protocol):
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         """Claims, waiting for something to claim until `wait_until`."""
+        ...
+
+    def tail(self, command: Tail, *, wait_until: float) -> Tailed:
+        """Looks whether a log has grown, waiting until it has or until `wait_until`."""
         ...
 
     def examine(self) -> Iterator[Finding]:
@@ -100,6 +105,18 @@ class Embedded:
                 partitions = claimed.partitions
                 continue
             store.wait(ticket, until_ms=claimed.next_due, deadline=wait_until)
+
+    def tail(self, command: Tail, *, wait_until: float) -> Tailed:
+        store = self.store
+        ticket = None
+        while True:
+            tailed: Tailed = self.do(command, deadline=None)
+            if tailed.grown or monotonic_s() >= wait_until:
+                return tailed
+            if ticket is not None:
+                store.wait(ticket, until_ms=None, deadline=wait_until)
+            # Taken before the next look: what comes between the look and the wait is not missed.
+            ticket = store.ticket(tailed.partitions)
 
     def examine(self) -> Iterator[Finding]:
         yield from self.store.examine()

@@ -218,6 +218,8 @@ class SqliteStore:
         if self._shared is not None:
             # One connection for all: whoever reads keeps the writer out, as the writer does readers.
             with self._writer.holding_pen():
+                if self._closed:
+                    raise Closed()
                 yield self._reading(self._shared)
             return
         with self._inside:
