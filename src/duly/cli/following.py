@@ -15,17 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import typer
-
 _TERMINATED = 128 + signal.SIGTERM
 
 
 @contextmanager
 def until_ended() -> Iterator[None]:
-    """Inside, the end comes as an exception: the store is closed, and the exit code says what it was."""
+    """Inside, the end comes as SystemExit: the store is closed, and the exit code says what it was."""
     before = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate),
-        signal.SIGPIPE: signal.signal(signal.SIGPIPE, _break),
+        signal.SIGPIPE: signal.signal(signal.SIGPIPE, _leave_off),
     }
     stop_read, stop_write = os.pipe()
     watcher = threading.Thread(target=_watch, args=(stop_read,), name="duly-reader-watch", daemon=True)
@@ -40,12 +38,17 @@ def until_ended() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+# Both raise SystemExit, which nobody on the way takes for an error of the store's.
+
+
 def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise typer.Exit(_TERMINATED)
+    raise SystemExit(_TERMINATED)
 
 
-def _break(_number: int, _frame: FrameType | None) -> None:
-    raise BrokenPipeError
+def _leave_off(_number: int, _frame: FrameType | None) -> None:
+    # What is still buffered goes nowhere, quietly.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(1)
 
 
 def _watch(stop: int) -> None:
