@@ -311,6 +311,7 @@ STEPS = st.lists(
         st.tuples(st.just("transact"), st.integers(0, 2)),
         st.tuples(st.just("look"), st.integers(0, 2)),
         st.tuples(st.just("restart"), st.integers(0, 2)),
+        st.tuples(st.just("accept"), st.integers(0, 2)),
         st.tuples(st.just("step"), st.integers(-2 * DAY_MS, 2 * DAY_MS)),
         st.tuples(st.just("small step"), st.integers(-5000, 5000)),
         st.tuples(st.just("put right"), st.just(0)),
@@ -347,6 +348,11 @@ def test_time_never_goes_back_never_freezes_and_is_never_early(steps: list[tuple
         elif what == "restart":
             clocks[n] = file.open()
             assert clocks[n].now_ms() >= last_ms, "a new process went back"
+        elif what == "accept":
+            file.accept(clocks[n])
+            last_ms = clocks[n].now_ms()
+            assert last_ms == host.wall_ms
+            believed_ms = max(believed_ms, host.wrong_ms)
         elif what in ("step", "small step"):
             host.wrong_ms += n
         elif what == "put right":

@@ -59,8 +59,8 @@ class SqliteStore:
         if tuple(map(int, apsw.sqlite_lib_version().split("."))) < SQLITE_MIN:
             raise IncompatibleStore(f"SQLite {apsw.sqlite_lib_version()} has the WAL-reset bug. Upgrade apsw.")
         self.path = path if path == MEMORY else os.path.abspath(path)
-        # The host's clock is kept in the file; one that a test moves is its own affair.
-        self._kept = StoreClock(clock.sources) if isinstance(clock, SystemClock) else None
+        # The host's clock is kept in the file; one that a test moves, or made its own, is its affair.
+        self._kept = StoreClock(clock.sources) if type(clock) is SystemClock else None
         self.clock: Clock = self._kept or clock
         self.forked = False
         # The fork came while connections were open: the child cannot use this file.
