@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .backoff import RetryPolicy
-from .clock import ManualClock, SystemClock
+from .clock import ClockReading, ManualClock, SystemClock
 from .errors import (
     Busy,
     Closed,
@@ -83,6 +83,7 @@ __all__ = [
     "Batch",
     "Busy",
     "Client",
+    "ClockReading",
     "Closed",
     "Conflict",
     "ConsumeError",

@@ -6,9 +6,11 @@ takes seconds, `timedelta` and aware `datetime`, and the functions below transla
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -33,21 +35,76 @@ class Clock(Protocol):
         ...
 
 
-class SystemClock:
-    """The host's clock, held so that it never runs backwards inside a process."""
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The store's time beside the host's.
 
-    def __init__(self) -> None:
+    `state` is "together"; "behind" while the host's clock is behind the store's, whose time goes on by itself; or
+    "refused" while the host's has leapt ahead and nobody has confirmed it (`accept_clock`).
+    """
+
+    now: datetime
+    host: datetime
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a host has to tell the time by: a wall clock that can be set, and a counter that cannot."""
+
+    wall_ns: Callable[[], int]
+    # Since the start of the machine, sleep included.
+    boot_ns: Callable[[], int]
+    # Differs from one start of the machine to the next.
+    boot_id: Callable[[], str]
+
+
+def _boot_ns() -> int:
+    return time.clock_gettime_ns(_COUNTER)
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as drawn:
+            return drawn.read().strip() + _time_namespace()
+    except OSError:
+        # Nothing tells one start from another here: every process has a boot of its own.
+        return secrets.token_hex(8)
+
+
+def _time_namespace() -> str:
+    """A container may see the counter moved by so much: then it is another one."""
+    try:
+        with open("/proc/self/timens_offsets") as offsets:
+            moved = [line.split()[1:] for line in offsets if line.startswith("boottime")]
+    except OSError:
+        return ""
+    return "".join(f"+{seconds}.{ns}" for seconds, ns in moved if (seconds, ns) != ("0", "0"))
+
+
+_COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+HOST = Sources(time.time_ns, _boot_ns, _boot_id)
+
+
+class SystemClock:
+    """The host's clock, held so that it never runs backwards inside a process.
+
+    A store that is given one keeps its own time by the same sources, and does not follow every leap.
+    """
+
+    def __init__(self, sources: Sources = HOST) -> None:
+        self.sources = sources
         self._last_ms = 0
 
     def now_ms(self) -> int:
-        now = time.time_ns() // 1_000_000
+        now = self.sources.wall_ns() // 1_000_000
         if now > self._last_ms:
             self._last_ms = now
         return self._last_ms
 
     def wait_s(self, until_ms: int) -> float | None:
         # Half a millisecond more: waking a hair early would cost a second, useless look.
-        return max(0.0, (until_ms - time.time_ns() // 1_000_000) / 1000 + 0.0005)
+        return max(0.0, (until_ms - self.sources.wall_ns() // 1_000_000) / 1000 + 0.0005)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Nothing: the host's clock moves by itself."""

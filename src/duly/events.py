@@ -16,7 +16,7 @@ import msgspec
 from .clock import from_ms
 
 ALERTS = frozenset(
-    {"lease_taken_over", "buried", "group_pins_log", "block_corrupt", "store_full", "disk_nearly_full", "clock_jumped"}
+    {"lease_taken_over", "buried", "group_pins_log", "block_corrupt", "store_full", "disk_nearly_full", "clock_refused"}
 )
 
 log = logging.getLogger("duly")

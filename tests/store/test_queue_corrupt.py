@@ -172,3 +172,10 @@ def test_what_stands_before_a_damaged_block_is_served_and_then_the_damage_report
     served, corrupt = outcome(young_damage)
     assert corrupt
     assert sorted(served) == BODIES
+
+
+def test_the_doctor_reports_text_where_a_number_belongs(store: Path) -> None:
+    # Found by flipped bits: DULY_TEST_SEED=4095174820 of tests/crash/test_corrupt.py.
+    change(store, "UPDATE duly_run SET blocks = 'many'")
+    with duly.connect(store, clock=duly.ManualClock()) as q:
+        assert "alert" in {found.level for found in q.examine()}

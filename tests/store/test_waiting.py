@@ -15,7 +15,7 @@ import pytest
 import duly
 
 from .conftest import Home
-from .patience import Aside
+from .patience import Aside, eventually
 
 PROMPT_S = 1.0
 LONG_S = 20
@@ -284,3 +284,23 @@ def test_waiting_costs_nothing_while_nothing_happens(home: Home) -> None:
     assert busy < 0.2, f"{busy:.3f} s of CPU in 0.8 s of waiting"
     for waiter in waiters:
         assert len(waiter.result()) == 0
+
+
+def test_a_listener_may_write(home: Home) -> None:
+    """From whichever thread it is told: the caller's, or the writer's for the main thread."""
+    told: list[str] = []
+
+    def listen(event: duly.Event) -> None:
+        if event.kind == "buried":
+            told.append(q.publish("alerts", event.topic.encode()).publish_id)
+
+    q = duly.connect(home.address, clock=home.clock, on_event=listen, timeout=10)
+    with q:
+        q.create_topic("jobs", kind="queue")
+        q.create_topic("alerts", kind="queue")
+        q.publish("jobs", [b"one", b"two"])
+        first, second = q.claim("jobs")
+        first.bury("bad")
+        Aside(lambda: second.bury("bad")).result()
+        eventually(lambda: len(told) == 2)
+        assert q.claim("alerts").payloads == [b"jobs", b"jobs"]

@@ -150,7 +150,7 @@ def run_example(example: str, *more: str) -> Ran:
 class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
-            words("publish claim read move cancel get browse coming held release stats limits doctor")
+            words("publish claim read move cancel get browse coming held release stats limits doctor clock")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -238,7 +238,7 @@ def filled(path: str, template: str, topic: str, group: str) -> list[str]:
 class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
-        without_names = {"topics create", "topics list", "stats", "limits", "doctor", "release"}
+        without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", "release"}
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)
@@ -322,7 +322,7 @@ class TestErrors:
             ("topics create x --kind queue --lane-rate -1", "not a number"),
             ("move emails welcome-42", "--due or --priority"),
             ("move emails --due 5m", "Missing"),
-            ("move emails welcome-42 --due soon", "Or how long"),
+            ("move emails welcome-42 --due soon", "tomorrow 9:00"),
             ("move emails welcome-42 --priority 70000", "--priority"),
             ("cancel emails", "Missing"),
             ("get emails", "Missing"),
@@ -357,6 +357,7 @@ class TestErrors:
             ("dead redrive orders --group billing --rate fast", "--rate"),
             ("limits extra", "extra"),
             ("doctor extra", "extra"),
+            ("clock extra", "extra"),
             ("stats extra", "extra"),
         ],
     )

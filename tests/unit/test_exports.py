@@ -16,6 +16,7 @@ PUBLIC = [
     "Batch",
     "Busy",
     "Client",
+    "ClockReading",
     "Closed",
     "Conflict",
     "ConsumeError",
@@ -72,12 +73,15 @@ PUBLIC = [
 ]
 
 CLIENT = [
+    "accept_clock",
     "ack",
     "archived",
+    "await_messages",
     "browse",
     "bury",
     "cancel",
     "claim",
+    "clock",
     "close",
     "coming",
     "consumer",
@@ -142,8 +146,8 @@ def test_the_clients_calls_are_these() -> None:
 
 
 def test_every_call_takes_a_timeout() -> None:
-    # These ask nothing of the store, or (examine) take as long as the store is big.
-    without = {"close", "consumer", "tenant", "limits", "renew", "examine"}
+    # These ask nothing of the store, take as long as the store is big (examine), or as they are told to wait.
+    without = {"close", "consumer", "tenant", "limits", "renew", "examine", "clock", "await_messages"}
     for name in CLIENT:
         if name not in without:
             assert "timeout" in inspect.signature(getattr(duly.Client, name)).parameters, name

@@ -16,8 +16,9 @@ from ..limits import LIMITS
 from ..message import Message, Receipt
 from .command import command
 from .lines import messages_of
+from .moments import due, say_due
 from .options import Topic
-from .parse import due, duration, headers
+from .parse import duration, headers
 from .session import Session
 from .show import progress
 from .text import plural
@@ -102,6 +103,7 @@ app = typer.Typer()
         "duly publish orders --file invoice.pdf --ttl 1h",
         "cat events.jsonl | duly publish orders --lines --publish-id import-1",
         "duly publish emails hello --id welcome-50 --due 3d --priority 10 --lane acme",
+        "duly publish emails hello --due 'tomorrow 9:00'",
         "cat campaign.jsonl | duly publish emails --json-lines --due 2027-01-31T12:00:00Z",
     ],
 )
@@ -133,7 +135,10 @@ def publish(
     due: Annotated[
         Any,
         typer.Option(
-            parser=due, metavar="TIME", rich_help_panel=_QUEUES, help="When it is due: an ISO time, or from now on: 2h."
+            parser=due,
+            metavar="TIME",
+            rich_help_panel=_QUEUES,
+            help="When it is due: 2h, 'tomorrow 9:00', an ISO time.",
         ),
     ] = None,
     priority: Annotated[
@@ -174,6 +179,7 @@ def publish(
     with session.client() as client:
         # A wrong name is said before anything is read.
         client.describe_topic(topic)
+        say_due(session, given.due)
         _publish_all(session, client, topic, messages, publish_id)
 
 

@@ -16,8 +16,9 @@ from ..message import QueuedMessage
 from .command import command
 from .documents import queued_document
 from .messages import BROWSE_WIDTHS, queued_row
+from .moments import due, say_due
 from .options import Topic
-from .parse import due, moment, priorities
+from .parse import moment, priorities
 from .session import Session
 from .text import age, iso, iso_of, payload_text, plural, until
 
@@ -47,6 +48,7 @@ class State(StrEnum):
     "move",
     examples=[
         "duly move emails welcome-42 --due 2h",
+        "duly move emails welcome-42 --due 'monday 8:00'",
         "duly move emails welcome-42 welcome-43 --due 2027-01-31T12:00:00Z --priority 0",
     ],
 )
@@ -55,7 +57,7 @@ def move(
     ids: Ids,
     session: Session,
     due: Annotated[
-        Any, typer.Option(parser=due, metavar="TIME", help="When it is due: an ISO time, now, or from now on: 2h.")
+        Any, typer.Option(parser=due, metavar="TIME", help="When it is due: now, 2h, 'tomorrow 9:00', an ISO time.")
     ] = None,
     priority: Annotated[
         int | None, typer.Option(min=0, max=LIMITS.priority_max, help="The smallest is delivered first.")
@@ -64,6 +66,7 @@ def move(
     """Give queued messages another due time or priority. Exits with 1 if one of them could not be moved."""
     if due is None and priority is None:
         raise typer.BadParameter("Move to another --due or --priority.", param_hint="move")
+    say_due(session, due)
     with session.client() as client:
         answers = client.move(topic, ids, due=due, priority=priority)
     _show_answers(session, topic, ids, answers, done=("moved",))

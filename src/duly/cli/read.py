@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..limits import LIMITS
 from ..message import StoredMessage
 from ..topic import TopicDescription
 from .command import command
+from .following import until_ended
 from .messages import READ_WIDTHS, stored_row
 from .options import Topic
 from .parse import moment
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from ..client.client import Client
 
 PAGE_MESSAGES = 1000
-_FOLLOW_PAUSE_S = 0.2
+_WAIT_S = LIMITS.wait_ms_max // 1000
 
 app = typer.Typer()
 
@@ -51,7 +53,7 @@ def read(
     """Read a log, partition by partition. Nothing is claimed and no group moves."""
     if offset is not None and at is not None:
         raise typer.BadParameter("Give --offset or --at, not both.", param_hint="read")
-    with session.client() as client:
+    with session.client() as client, until_ended() if follow else nullcontext():
         found = client.describe_topic(topic)
         if offset is not None and partition is None and len(found.partitions) > 1:
             raise typer.BadParameter("The topic has several partitions: add --partition.", param_hint="'--offset'")
@@ -87,7 +89,7 @@ def _pages(
                 left = None if left is None else left - len(page)
         if not follow or left == 0:
             return
-        time.sleep(_FOLLOW_PAUSE_S)
+        client.await_messages(topic.name, places, wait=_WAIT_S)
 
 
 def _page(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..clock import Duration, from_ms, milliseconds, moment_ms, monotonic_s
+from ..clock import ClockReading, Duration, from_ms, milliseconds, moment_ms, monotonic_s
 from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.event_log import ListEvents, Page
@@ -36,6 +36,7 @@ from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, ma
 from ..engine.read import OffsetAt, Read
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.settling import Settle, Token, Verdicts
+from ..engine.tail import Tail
 from ..engine.topics import (
     Archived,
     CreateTopic,
@@ -280,6 +281,18 @@ class Client:
             byte_budget(max_bytes),
         )
         return self._do(command, timeout)
+
+    def await_messages(self, topic: str, offsets: Mapping[int, int], *, wait: Duration) -> list[int]:
+        """Waits at the end of a log. `offsets` names a place in each partition that is waited for.
+
+        Returns the partitions that have a message there, as soon as there is one; none when `wait` is over.
+        """
+        places = tuple((whole(partition, "partition"), whole(at, "offset")) for partition, at in offsets.items())
+        wait_ms = milliseconds(wait, "wait")
+        if not 0 <= wait_ms <= LIMITS.wait_ms_max:
+            raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Ask again to wait longer.")
+        command = Tail(self._tenant, named(topic), places)
+        return list(self._alive().tail(command, wait_until=monotonic_s() + wait_ms / 1000).grown)
 
     def offset_at(self, topic: str, when: datetime, *, timeout: Duration | None = None) -> dict[int, int]:
         """By partition: the first offset published at or after a time."""
@@ -650,6 +663,19 @@ class Client:
     def examine(self) -> Iterator[Finding]:
         """Looks the whole store over: integrity, checksums, references, clock, disk, settings."""
         return self._alive().examine()
+
+    def clock(self) -> ClockReading:
+        """The store's time beside the host's, and whether the store follows it."""
+        return self._alive().clock()
+
+    def accept_clock(self, *, timeout: Duration | None = None) -> ClockReading:
+        """Confirms the host's clock: the store's time becomes the host's, in every process on the file.
+
+        For a leap ahead that was refused and is right. It takes the store back, too, if the host's clock is behind:
+        leases and retries then wait that much longer.
+        """
+        self._alive().accept_clock(deadline=self._deadline(timeout))
+        return self.clock()
 
     def limits(self) -> dict[str, int]:
         """The hard limits, published."""

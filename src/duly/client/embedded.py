@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ..clock import monotonic_s
+from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.retain import Chores
+from ..engine.tail import Tail, Tailed
 from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
@@ -37,12 +38,24 @@ class Port(Protocol):
         """Claims, waiting for something to claim until `wait_until`."""
         ...
 
+    def tail(self, command: Tail, *, wait_until: float) -> Tailed:
+        """Looks whether a log has grown, waiting until it has or until `wait_until`."""
+        ...
+
     def examine(self) -> Iterator[Finding]:
         """Looks the store over."""
         ...
 
     def now_ms(self) -> int:
         """The store's time."""
+        ...
+
+    def clock(self) -> ClockReading:
+        """The store's time beside the host's."""
+        ...
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        """Takes the host's time for the store's."""
         ...
 
     def close(self) -> None:
@@ -102,12 +115,31 @@ class Embedded:
                 continue
             store.wait(ticket, until_ms=claimed.next_due, deadline=wait_until)
 
+    def tail(self, command: Tail, *, wait_until: float) -> Tailed:
+        store = self.store
+        ticket = None
+        while True:
+            tailed: Tailed = self.do(command, deadline=None)
+            if tailed.grown or monotonic_s() >= wait_until:
+                return tailed
+            if ticket is not None:
+                store.wait(ticket, until_ms=None, deadline=wait_until)
+            # Taken before the next look: what comes between the look and the wait is not missed.
+            ticket = store.ticket(tailed.partitions)
+
     def examine(self) -> Iterator[Finding]:
         yield from self.store.examine()
 
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()
         return now
+
+    def clock(self) -> ClockReading:
+        read: ClockReading = self.store.read_clock()
+        return read
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        self.store.accept_clock(deadline=deadline)
 
     def close(self) -> None:
         self._caretaker.stop()
@@ -138,6 +170,7 @@ class Caretaker:
         while not self._stopping:
             ticket = self._store.ticket([0], here_only=True)
             try:
+                self._store.look_at_clock()
                 next_due = self._next_due()
                 if next_due is not None and next_due <= self._store.clock.now_ms():
                     verb = WRITES[Chores]

@@ -36,6 +36,7 @@ from .read import OffsetAt, Read, offsets_at, read
 from .retain import Chores, run_chores
 from .settle import Held, ReleaseConsumer, held, release_consumer, settle
 from .settling import Settle
+from .tail import Tail, tail
 from .topics import (
     Archived,
     CreateTopic,
@@ -88,6 +89,7 @@ WRITES: dict[type, Verb[Any, Any]] = {
 
 READS: dict[type, Callable[[Transaction, Any], Any]] = {
     Read: read,
+    Tail: tail,
     OffsetAt: offsets_at,
     Get: get,
     Browse: browse,

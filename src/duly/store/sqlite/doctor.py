@@ -39,7 +39,8 @@ def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Fin
     for check in checks:
         try:
             yield from check(connection)
-        except (apsw.Error, ValueError) as error:
+        except (apsw.Error, ValueError, TypeError) as error:
+            # A flipped bit can also leave nothing, or text, where a number belongs.
             yield Finding(
                 "alert", f"The file cannot be read: {error}", "It is damaged below Duly.", "Restore the newest backup."
             )

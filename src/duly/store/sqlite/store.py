@@ -19,20 +19,21 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...clock import Clock, monotonic_s
+from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.memory import BlockCache
 from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull
 from ...events import Listener
 from ...health import Finding
 from ..contract import Verb
 from .application import Transaction, held_here, joined
-from .bell import Bell, Ticket
+from .bell import SLOTS, Bell, Ticket
 from .checkpoint import Checkpointer
 from .doctor import examine
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
-from .queries import migrations
+from .queries import migrations, queries
+from .store_clock import StoreClock, clock_findings
 from .transaction import SqliteTransaction
 from .writer import Writer
 
@@ -41,6 +42,7 @@ SCHEMA = 3
 # The WAL-reset corruption bug is fixed from here on.
 SQLITE_MIN = (3, 51, 3)
 
+_CLOCK_TENANT = "$clock"
 _READERS_POOLED = 8
 _BUSY_MS = 10_000
 _FORK_WAIT_S = 5.0
@@ -60,7 +62,9 @@ class SqliteStore:
         self.path = path if path == MEMORY else os.path.abspath(path)
         # Under which a thread knows that it has a transaction open here; another client of the file has the same.
         self.key = f"{MEMORY}{id(self)}" if path == MEMORY else os.path.realpath(path)
-        self.clock = clock
+        # The host's clock is kept in the file; one that a test moves, or made its own, is its affair.
+        self._kept = StoreClock(clock.sources) if type(clock) is SystemClock else None
+        self.clock: Clock = self._kept or clock
         self.forked = False
         # The fork came while connections were open: the child cannot use this file.
         self.fork_unsafe = False
@@ -84,7 +88,7 @@ class SqliteStore:
         self._checkpointer = Checkpointer()
         self._writer = Writer(
             self._connect_writer,
-            clock=clock,
+            clock=self.clock,
             incarnation=self.incarnation,
             cache=self._cache,
             bell=self._bell,
@@ -189,7 +193,13 @@ class SqliteStore:
             put = "INSERT OR REPLACE INTO duly_meta (key, value) VALUES (?, ?)"
             connection.execute(put, ("schema", str(SCHEMA)))
             connection.execute(put, ("incarnation", incarnation))
+        self._start_clock(connection)
         return str(incarnation)
+
+    def _start_clock(self, connection: apsw.Connection) -> None:
+        if self._kept is not None:
+            row = connection.execute(queries()["clock_mark"]).fetchone()
+            self._kept.open(None if row is None else str(row[0]))
 
     # The contract
 
@@ -228,6 +238,8 @@ class SqliteStore:
         if self._shared is not None:
             # One connection for all: whoever reads keeps the writer out, as the writer does readers.
             with self._writer.holding_pen():
+                if self._closed:
+                    raise Closed()
                 yield self._reading(self._shared)
             return
         with self._inside:
@@ -281,6 +293,7 @@ class SqliteStore:
 
     def examine(self) -> Iterator[Finding]:
         """Looks the store over; see doctor.py."""
+        yield from clock_findings(self.read_clock())
         if self._shared is not None:
             with self._writer.holding_pen():
                 yield from list(examine(self._shared, self.path, self.clock.now_ms()))
@@ -291,6 +304,27 @@ class SqliteStore:
                 yield from list(examine(connection, self.path, self.clock.now_ms()))
             finally:
                 connection.close()
+
+    def look_at_clock(self) -> None:
+        """Compares the clock with the host's and the file's, and wakes those who sleep by what it was."""
+        if self._kept is not None:
+            with self.read() as tx:
+                mark = tx.clock_mark()
+            if self._kept.look(mark):
+                self._bell.ring_all_here()
+            self._writer.tell_clock()
+
+    def read_clock(self) -> ClockReading:
+        """The store's time beside the host's."""
+        if self._kept is not None:
+            return self._kept.reading()
+        now = from_ms(self.clock.now_ms())
+        return ClockReading(now, now, "together")
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        """Takes the host's time, ahead or back, in every process on the file."""
+        self.write(_accept_clock, self._kept, tenant=_CLOCK_TENANT, cost=0, deadline=deadline)
+        self._bell.ring(range(SLOTS))
 
     def wake_caretaker(self) -> None:
         """Wakes whoever waits for chores in this process."""
@@ -360,6 +394,15 @@ class SqliteStore:
         self.forked = True
         self._bell.let_go()
         self._gate.close()
+
+
+def _accept_clock(tx: Any, clocks: Sequence[StoreClock | None]) -> list[None]:
+    """A verb: the transaction and those after it go by the host's clock as it is."""
+    for clock in clocks:
+        if clock is not None:
+            tx.clock_mark_put(clock.accept())
+            tx.now_ms = clock.now_ms()
+    return [None] * len(clocks)
 
 
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

@@ -95,6 +95,20 @@ class SqliteTransaction:
         # What this transaction wrote, for the cache once it is committed: ids of one rolled back are used again.
         self._new: dict[tuple[Any, ...], tuple[Any, int]] = {}
         self._sql = queries()
+        self._changes_before = connection.total_changes()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it has changed anything so far."""
+        return self._connection.total_changes() != self._changes_before
+
+    def clock_mark(self) -> str | None:
+        """Where the store's clock stood; see store_clock.py."""
+        row = self._execute(self._sql["clock_mark"]).fetchone()
+        return None if row is None else str(row[0])
+
+    def clock_mark_put(self, mark: str) -> None:
+        self._execute(self._sql["clock_mark_put"], {"mark": mark})
 
     def recall(self, key: tuple[Any, ...]) -> Any:
         return None if self._memory is None else self._memory.get(key)

@@ -54,6 +54,7 @@ from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
 from .queries import queries
+from .store_clock import StoreClock
 from .transaction import SqliteTransaction
 
 _JOBS_A_TRANSACTION = 1024
@@ -125,6 +126,8 @@ class Writer:
         self._connect = connect
         self._connection: apsw.Connection | None = None
         self._clock = clock
+        # The clock again, if it is one that is kept in the file.
+        self._kept = clock if isinstance(clock, StoreClock) else None
         self._incarnation = incarnation
         self._memory = Memory()
         self._cache = cache
@@ -169,6 +172,8 @@ class Writer:
     ) -> Any:
         """Queues a job and waits for its answer; an answer that is an error is raised."""
         job = Job(verb, command, tenant, publish_id, cost)
+        if job.caller is self._thread:
+            return self._run_inside(job)
         if self._run_here(job):
             return _answer(job)
         self._hand_over(job, deadline)
@@ -199,9 +204,21 @@ class Writer:
             # Never waits here: a caller has a deadline, and the thread below has time.
             if self._closing or self._given or self._queue.count or not self._gate.try_enter():
                 return False
-            return self._transact(lambda: [job], waits=False)
+            aftermath = self._transact(lambda: [job], waits=False)
         finally:
             self._pen.release()
+        if aftermath is None:
+            return False
+        self._tell(aftermath)
+        return True
+
+    def _run_inside(self, job: Job) -> Any:
+        """Runs the job of a listener that this writer's own thread calls: it cannot wait for itself."""
+        with self._pen:
+            aftermath = self._transact(lambda: [job], waits=True)
+        assert aftermath is not None
+        self._tell(aftermath)
+        return _answer(job)
 
     def _hand_over(self, job: Job, deadline: float | None) -> None:
         if self._full() or job.cost > _SMALL_COST or self._closing:
@@ -266,9 +283,11 @@ class Writer:
                 self._turn_away()
                 continue
             try:
-                self._transact(self._take, waits=True)
+                aftermath = self._transact(self._take, waits=True)
             finally:
                 self._pen.release()
+            if aftermath is not None:
+                self._tell(aftermath)
         # A caller may still be writing on its own.
         with self._pen, self._inside:
             self.disconnect()
@@ -321,12 +340,13 @@ class Writer:
                 self._changed.notify_all()
         return jobs
 
-    def _transact(self, take: Callable[[], list[Job]], *, waits: bool) -> bool:
+    def _transact(self, take: Callable[[], list[Job]], *, waits: bool) -> Aftermath | None:
         """One group commit, entered at the gate if it does not wait. Whatever happens, every job is answered.
 
         Jobs are taken as late as can be, when the store's lock is had: what gathered meanwhile goes along, and
         whoever cannot wait any longer can still withdraw.
-        False, which only one that does not wait answers: the store is locked, nothing was done.
+        What follows is told by the caller, who lets go of the pen first: a listener may write. None, which only one
+        that does not wait answers: the store is locked, nothing was done.
         """
         with self._inside:
             aftermath = Aftermath()
@@ -343,7 +363,7 @@ class Writer:
                     self._gate.leave()
             except _Locked as error:
                 if not waits:
-                    return False
+                    return None
                 jobs = take() if jobs is None else jobs
                 for job in jobs:
                     job.answer = error
@@ -355,8 +375,7 @@ class Writer:
             self._bell.ring(aftermath.rings)
             self._finish(jobs)
             self._checkpoint(aftermath)
-        self._tell(aftermath)
-        return True
+        return aftermath
 
     def _checkpoint(self, aftermath: Aftermath) -> None:
         if self._checkpointer is not None and self._connection is not None:
@@ -365,6 +384,13 @@ class Writer:
     def _tell(self, aftermath: Aftermath) -> None:
         for event in aftermath.events:
             tell(event, self._listener)
+        self.tell_clock()
+
+    def tell_clock(self) -> None:
+        """Passes on what the clock has to say: once, and outside of transactions."""
+        alert = None if self._kept is None else self._kept.take_alert()
+        if alert is not None:
+            tell(alert, self._listener)
 
     def _finish(self, jobs: Sequence[Job]) -> None:
         """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id.
@@ -407,6 +433,7 @@ class Writer:
         try:
             tx = self._work(connection, jobs, patience_s)
             write_records(tx)
+            self._mark_time(tx)
         except _Locked:
             raise
         except Exception as error:
@@ -455,6 +482,7 @@ class Writer:
         """Commits for the caller."""
         assert self._connection is not None
         try:
+            self._mark_time(tx)
             write_records(tx)
             self._commit(self._connection, tx)
             self._bell.ring(tx.aftermath.rings)
@@ -500,20 +528,29 @@ class Writer:
     def _begin(self, connection: apsw.Connection) -> SqliteTransaction:
         """A transaction, with a memory that can be trusted: cleared of what others may have changed."""
         # It counts everybody's commits. Unless it is as it was after our last one, someone else's came since.
-        if connection.data_version() != self._data_version:
+        changed = connection.data_version() != self._data_version
+        if changed:
             definitions = connection.execute(queries()["definitions"]).fetchone()
             if definitions == self._definitions:
                 self._memory.pass_over()
             else:
                 self._memory.clear()
             self._definitions = definitions
-        return SqliteTransaction(
+        tx = SqliteTransaction(
             connection,
             now_ms=self._clock.now_ms(),
             incarnation=self._incarnation,
             memory=self._memory,
             cache=self._cache,
         )
+        if self._kept is not None:
+            tx.now_ms = self._kept.begin(tx.clock_mark() if changed else None, reread=changed)
+        return tx
+
+    def _mark_time(self, tx: SqliteTransaction) -> None:
+        """Takes the clock's mark along, now and then, with what is written anyway."""
+        if self._kept is not None and tx.wrote and (mark := self._kept.mark_due(tx.now_ms)) is not None:
+            tx.clock_mark_put(mark)
 
     def _run_apart(self, tx: SqliteTransaction, jobs: list[Job]) -> None:
         """Runs neighbouring jobs of one verb, together if possible, else each alone."""
