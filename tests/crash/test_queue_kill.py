@@ -156,11 +156,11 @@ SABOTAGES = {
     "they come early": "UPDATE duly_loose SET due_at_ms = due_at_ms - 100000 WHERE waits = 1",
     "leases are lost": "DELETE FROM duly_lease",
     "leases end early": "UPDATE duly_lease SET due_at_ms = 0",
-    "a lease is doubled": (
+    "leases are doubled": (
         "INSERT INTO duly_lease (tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live,"
         " attempts, alone, suspect, offsets, settled, history, keys)"
         " SELECT tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live,"
-        " attempts, alone, suspect, offsets, settled, history, keys FROM duly_lease LIMIT 1"
+        " attempts, alone, suspect, offsets, settled, history, keys FROM duly_lease"
     ),
     "dead letters are lost": "DELETE FROM duly_dead",
     "the young end is forgotten": "UPDATE duly_queue SET absorbed_to = absorbed_to + 1, taken = X''",
