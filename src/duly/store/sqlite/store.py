@@ -14,7 +14,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import apsw
@@ -145,7 +145,11 @@ class SqliteStore:
         if os.path.isdir(self.path):
             raise IncompatibleStore(f"{self.path} is a folder. Give the path of a file.")
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # Never a file that is there: closing it would drop the locks of everyone in this process who has it
+            # open, and another process could then fold in and delete the log under them.
+            if not os.path.exists(self.path):
+                with suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             held = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(held)
