@@ -29,6 +29,7 @@ from ..engine.groups import (
 )
 from ..engine.incoming import check_batch, check_priority, due_at
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
+from ..engine.pause import PauseStore
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, make_publish_id
 from ..engine.read import OffsetAt, Read
 from ..engine.settle import Held, ReleaseConsumer
@@ -146,6 +147,14 @@ class Client:
     def resume(self, topic: str, *, group: str | None = None, timeout: Duration | None = None) -> None:
         """Starts deliveries again."""
         self._set_paused(topic, group, False, timeout)
+
+    def pause_store(self, *, timeout: Duration | None = None) -> None:
+        """Stops all deliveries, of every topic and tenant. Publishing and settling go on; nothing is dropped by age."""
+        self._do(PauseStore(self._tenant, True), timeout)
+
+    def resume_store(self, *, timeout: Duration | None = None) -> None:
+        """Starts deliveries again. Of a restored store, which opens paused, it frees what its consumers held."""
+        self._do(PauseStore(self._tenant, False), timeout)
 
     def _set_paused(self, topic: str, group: str | None, paused: bool, timeout: Duration | None) -> None:
         if group is None:

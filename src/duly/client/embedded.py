@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
+from ..engine.pause import is_paused
 from ..engine.retain import Chores
 from ..errors import Error, StoreError
 from ..events import log
@@ -146,5 +147,5 @@ class Caretaker:
     def _next_due(self) -> int | None:
         tx: Transaction
         with self._store.read() as tx:
-            row = tx.agenda_next()
+            row = None if is_paused(tx) else tx.agenda_next()
         return None if row is None else row.due_at

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..errors import Error
 from ..store.contract import GroupRow, TopicRow, Transaction
 from .claimed import Claim, Claimed
 from .find import find_group, find_topic
 from .log_claim import LogClaiming
+from .pause import is_paused
 from .queue_claim import claim_queue
 
 
@@ -20,6 +23,8 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
         try:
             topic = find_topic(tx, command.tenant, command.topic)
             group = find_group(tx, topic, command.group)
+            if is_paused(tx):
+                topic = replace(topic, paused=True)
         except Error as error:
             answers[at] = error
         else:
