@@ -11,6 +11,7 @@ from .errors import (
     Closed,
     Conflict,
     ConsumeError,
+    CorruptBackup,
     CorruptBlock,
     Denied,
     Error,
@@ -54,17 +55,22 @@ from .topic import (
 if TYPE_CHECKING:
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
-    from .client.connect import connect
+    from .client.connect import connect, list_backups, restore, verify_backups
+    from .store.contract import Backup
 
 __version__ = "0.2.0"
 
 # Loaded when first used, so that `import duly` stays quick.
 _LAZY = {
+    "Backup": "duly.store.contract",
     "Batch": "duly.client.batch",
     "Client": "duly.client.client",
     "Delivery": "duly.client.batch",
     "Settled": "duly.client.batch",
     "connect": "duly.client.connect",
+    "list_backups": "duly.client.connect",
+    "restore": "duly.client.connect",
+    "verify_backups": "duly.client.connect",
 }
 
 
@@ -78,6 +84,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "LIMITS",
+    "Backup",
     "Batch",
     "Busy",
     "Client",
@@ -85,6 +92,7 @@ __all__ = [
     "Conflict",
     "ConsumeError",
     "ConsumerDescription",
+    "CorruptBackup",
     "CorruptBlock",
     "DeadLetter",
     "Delivery",
@@ -132,4 +140,7 @@ __all__ = [
     "TopicSettings",
     "Unavailable",
     "connect",
+    "list_backups",
+    "restore",
+    "verify_backups",
 ]

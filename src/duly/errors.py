@@ -23,6 +23,7 @@
     │   ├── StoreFull
     │   └── Closed
     ├── StoreError
+    │   ├── CorruptBackup
     │   ├── CorruptBlock
     │   └── IncompatibleStore
     ├── Denied
@@ -189,6 +190,12 @@ class StoreError(Error):
     """The store answered with a fault. Run `duly doctor`."""
 
     code = "store_error"
+
+
+class CorruptBackup(StoreError):
+    """A backup fails its checksums; nothing was restored. Restore another, and run `duly backup --verify`."""
+
+    code = "corrupt_backup"
 
 
 class CorruptBlock(StoreError):

@@ -13,6 +13,7 @@ import pytest
 import duly
 
 PUBLIC = [
+    "Backup",
     "Batch",
     "Busy",
     "Client",
@@ -20,6 +21,7 @@ PUBLIC = [
     "Conflict",
     "ConsumeError",
     "ConsumerDescription",
+    "CorruptBackup",
     "CorruptBlock",
     "DeadLetter",
     "Delivery",
@@ -68,11 +70,15 @@ PUBLIC = [
     "TopicSettings",
     "Unavailable",
     "connect",
+    "list_backups",
+    "restore",
+    "verify_backups",
 ]
 
 CLIENT = [
     "ack",
     "archived",
+    "backup",
     "browse",
     "bury",
     "cancel",
@@ -98,6 +104,7 @@ CLIENT = [
     "nack",
     "offset_at",
     "pause",
+    "pause_store",
     "publish",
     "purge",
     "read",
@@ -105,6 +112,7 @@ CLIENT = [
     "release",
     "renew",
     "resume",
+    "resume_store",
     "seek",
     "tenant",
     "update_group",

@@ -47,13 +47,16 @@ from ..errors import Closed, InvalidArgument, LimitExceeded
 from ..health import Finding
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
+from ..store.contract import Backup, Progress
 from ..tenant import check_name
 from ..topic import GroupDescription, GroupSettings, TopicDescription
 from .arguments import (
     byte_budget,
+    bytes_a_second,
     count,
     filter_text,
     flag,
+    folder_path,
     group_named,
     message_ids,
     named,
@@ -581,6 +584,30 @@ class Client:
     def examine(self) -> Iterator[Finding]:
         """Looks the whole store over: integrity, checksums, references, clock, disk, settings."""
         return self._alive().examine()
+
+    def backup(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        keep: int | None = None,
+        rate: float | None = None,
+        on_progress: Progress | None = None,
+        timeout: Duration | None = None,
+    ) -> Backup:
+        """Copies the whole store, your own tables included, as it is at one moment, while everyone goes on.
+
+        Backups in one folder share what did not change. `keep` drops all but the newest so many; `rate` bounds the
+        bytes read a second; `on_progress` is told the bytes done and all of them. `timeout` is how long it may wait
+        for its moment, not how long it may take. `duly.restore` puts one back.
+        """
+        most = None if keep is None else count(keep, "keep", LIMITS.page_max)
+        return self._alive().back_up(
+            folder_path(folder),
+            keep=most,
+            rate=None if rate is None else bytes_a_second(rate),
+            on_progress=on_progress,
+            deadline=self._deadline(timeout),
+        )
 
     def limits(self) -> dict[str, int]:
         """The hard limits, published."""

@@ -17,7 +17,7 @@ from ..engine.retain import Chores
 from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
-from ..store.contract import Transaction
+from ..store.contract import Backup, Progress, Transaction
 
 CHORES_TENANT = "$chores"
 _LOOK_AGAIN_S = 60.0
@@ -36,6 +36,18 @@ class Port(Protocol):
 
     def examine(self) -> Iterator[Finding]:
         """Looks the store over."""
+        ...
+
+    def back_up(
+        self,
+        folder: str,
+        *,
+        keep: int | None,
+        rate: float | None,
+        on_progress: Progress | None,
+        deadline: float | None,
+    ) -> Backup:
+        """Takes a backup of the whole store."""
         ...
 
     def now_ms(self) -> int:
@@ -96,6 +108,10 @@ class Embedded:
 
     def examine(self) -> Iterator[Finding]:
         yield from self.store.examine()
+
+    def back_up(self, folder: str, **how: Any) -> Backup:
+        backup: Backup = self.store.back_up(folder, **how)
+        return backup
 
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()

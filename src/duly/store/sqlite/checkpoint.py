@@ -48,6 +48,17 @@ class Checkpointer:
         elif self._pages >= _COPY_PAGES:
             self._copy(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
 
+    def copy_all(self, connection: apsw.Connection) -> bool:
+        """Copies what it can; True when the file has all that the log holds. Beside the writer, for snapshot.py."""
+        try:
+            pages, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        except apsw.Error as error:
+            self._failed(error)
+            raise
+        return 0 <= pages == copied
+
     def _copy(self, connection: apsw.Connection, mode: int) -> None:
         self._pages = 0
         try:
@@ -56,5 +67,8 @@ class Checkpointer:
             # A reader still needs the log, or another process is copying: another time.
             return
         except apsw.Error as error:
-            self.broken = True
-            log.error("a checkpoint failed (%s); nothing is written until the log has been read anew", error)
+            self._failed(error)
+
+    def _failed(self, error: apsw.Error) -> None:
+        self.broken = True
+        log.error("a checkpoint failed (%s); nothing is written until the log has been read anew", error)
