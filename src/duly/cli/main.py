@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import claim, consumers, dead, doctor, groups, publish, queued, read, stats, topics
+from . import backup, claim, consumers, dead, doctor, groups, publish, queued, read, stats, topics
 from .command import show_help_if_alone
 from .program import Program
 from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
@@ -31,6 +31,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(doctor.app)
+app.add_typer(backup.app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -199,7 +199,9 @@ def _parse(text: bytes, what: str) -> Backup:
         manifest = msgspec.json.decode(text, type=_Manifest)
         if manifest.format == FORMAT and manifest.version > VERSION:
             raise IncompatibleStore(f"{what} has format {manifest.version}; this Duly knows {VERSION}. Use a newer.")
-        if manifest.format != FORMAT or hash_of(bytes(manifest.backup)) != manifest.checksum:
+        if (manifest.format, manifest.version) != (FORMAT, VERSION) or hash_of(
+            bytes(manifest.backup)
+        ) != manifest.checksum:
             raise CorruptBackup(f"The description of {what} is damaged. Restore another backup.")
         return msgspec.json.decode(manifest.backup, type=Backup)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -267,6 +269,9 @@ def _told(path: str) -> Iterator[None]:
     """Errors of the system, as ours."""
     try:
         yield
+    except Error:
+        # Some of ours are errors of the system too: a Timeout.
+        raise
     except OSError as error:
         raise refusal(path, error) from error
 

@@ -23,7 +23,7 @@ import apsw
 
 from ...clock import from_ms
 from ...engine.pause import RESTORED
-from ...errors import Busy, Conflict, IncompatibleStore, StoreError, StoreFull
+from ...errors import Busy, Conflict, Error, IncompatibleStore, StoreError, StoreFull
 from ..contract import Backup, Progress
 from .backups import Backups, reading, refusal, sync_folder, write_all
 from .presence import Presence
@@ -49,6 +49,8 @@ def restore(
             # Once more, now that nobody else can put one there.
             _check_target(path, force)
             _build_and_place(backups, backup, path, on_progress)
+        except Error:
+            raise
         except OSError as error:
             raise refusal(path, error) from error
         finally:

@@ -21,7 +21,7 @@ import apsw
 
 from ...clock import Clock, monotonic_s
 from ...engine.memory import BlockCache
-from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull
+from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull, Timeout
 from ...events import Listener
 from ...health import Finding
 from ..contract import Backup, Progress, Verb
@@ -305,15 +305,26 @@ class SqliteStore:
         snapshot = Snapshot(self._open, self._checkpointer)
         self._snapshots.append(snapshot)
         try:
-            while not self.write(snapshot.hold, None, tenant=SNAPSHOT_TENANT, cost=0, deadline=deadline):
-                if deadline is not None and monotonic_s() >= deadline:
-                    raise Busy("Somebody reads an older state of the store all along: a backup, an examination.")
-                threading.Event().wait(_HOLD_AGAIN_S)
+            self._hold(snapshot, deadline)
             yield snapshot
         finally:
             with self._inside:
                 self._snapshots.remove(snapshot)
                 snapshot.close()
+
+    def _hold(self, snapshot: Snapshot, deadline: float | None) -> None:
+        older = False
+        try:
+            while not self.write(snapshot.hold, None, tenant=SNAPSHOT_TENANT, cost=0, deadline=deadline):
+                older = True
+                threading.Event().wait(_HOLD_AGAIN_S)
+        except Timeout as error:
+            if not older:
+                raise
+            raise Busy(
+                "Somebody has been reading an older state of the store all along: another backup, an examination, "
+                "a transaction left open. Try again when that is over."
+            ) from error
 
     def back_up(
         self,
