@@ -11,7 +11,8 @@
     │   ├── TopicExists
     │   ├── GroupExists
     │   ├── TopicNotEmpty
-    │   └── StaleVersion
+    │   ├── StaleVersion
+    │   └── StoreExists
     ├── PublishError
     │   └── PublishUnknown       carries the publish id to repeat it with
     ├── ConsumeError
@@ -122,6 +123,12 @@ class StaleVersion(Conflict):
     """Somebody changed it since you read it. Read it again and repeat the change."""
 
     code = "stale_version"
+
+
+class StoreExists(Conflict):
+    """There is a file at that path already. Use another path, or restore with force=True to replace it."""
+
+    code = "store_exists"
 
 
 class PublishError(Error):

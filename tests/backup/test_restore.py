@@ -136,7 +136,7 @@ def test_a_store_that_is_there_is_replaced_only_by_force(busy: duly.Client, fold
     busy.backup(folder)
     with duly.connect(target) as q:
         q.create_topic("mine", kind="log")
-    with pytest.raises(duly.Conflict, match="There is a file"):
+    with pytest.raises(duly.StoreExists, match="There is a file"):
         duly.restore(folder, target)
     with duly.connect(target) as q:
         assert q.list_topics() == ["mine"]
@@ -219,7 +219,7 @@ def test_a_damaged_store_can_be_replaced(busy: duly.Client, folder: Path, target
 def test_what_is_no_store_is_not_replaced(busy: duly.Client, folder: Path, tmp_path: Path) -> None:
     busy.backup(folder)
     (tmp_path / "notes").write_text("dear diary " * 1000)
-    with pytest.raises(duly.Conflict, match="not an SQLite file"):
+    with pytest.raises(duly.IncompatibleStore, match="not an SQLite file"):
         duly.restore(folder, tmp_path / "notes", force=True)
     assert (tmp_path / "notes").read_text() == "dear diary " * 1000
     with pytest.raises(duly.IncompatibleStore, match="folder"):

@@ -59,6 +59,7 @@ PUBLIC = [
     "Span",
     "StaleVersion",
     "StoreError",
+    "StoreExists",
     "StoreFull",
     "StoredMessage",
     "SystemClock",

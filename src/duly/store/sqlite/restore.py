@@ -23,7 +23,7 @@ import apsw
 
 from ...clock import from_ms
 from ...engine.pause import RESTORED
-from ...errors import Busy, Conflict, Error, IncompatibleStore, StoreError, StoreFull
+from ...errors import Busy, Error, IncompatibleStore, StoreError, StoreExists, StoreFull
 from ..contract import Backup, Progress
 from .backups import Backups, reading, refusal, sync_folder, write_all
 from .presence import Presence
@@ -35,7 +35,7 @@ _LOGS = ("-wal", "-shm")
 def restore(
     folder: str, path: str, *, schema: int, number: int | None, force: bool, on_progress: Progress | None
 ) -> Backup:
-    """Restores one backup, or the newest, to `path`. Raises CorruptBackup, Conflict, Busy, StoreFull."""
+    """Restores one backup, or the newest, to `path`. Raises CorruptBackup, StoreExists, Busy, StoreFull."""
     path = os.path.abspath(path)
     with reading(folder) as backups:
         backup = backups.load(number)
@@ -65,7 +65,7 @@ def _check_target(path: str, force: bool) -> None:
     if not os.path.isdir(os.path.dirname(path)):
         raise refusal(path, FileNotFoundError())
     if os.path.exists(path) and not force:
-        raise Conflict(f"There is a file at {path}. Restore to another path, or replace it with force.")
+        raise StoreExists(f"There is a file at {path}. Restore to another path, or replace it with force=True.")
 
 
 def _build_and_place(backups: Backups, backup: Backup, path: str, on_progress: Progress | None) -> None:
@@ -129,7 +129,7 @@ def _fold_in(path: str) -> None:
     except (apsw.BusyError, apsw.LockedError) as error:
         raise Busy(f"{path} is open in another program. Close it, then try again.") from error
     except apsw.NotADBError as error:
-        raise Conflict(f"{path} is not an SQLite file. If it may go, remove it yourself.") from error
+        raise IncompatibleStore(f"{path} is not an SQLite file. If it may go, remove it yourself.") from error
     except (apsw.CorruptError, apsw.IOError, apsw.FullError):
         # It is damaged, or has no room: the reason why it is replaced.
         pass
