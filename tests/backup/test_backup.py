@@ -68,12 +68,20 @@ def test_it_says_what_it_is(filled: duly.Client, folder: Path, clock: duly.Manua
     assert [(number, found.level) for number, found in duly.verify_backups(folder)] == [(1, "ok")]
 
 
+@pytest.mark.parametrize("log", ["in use", "copied"])
 def test_the_file_stands_still_while_it_is_read_whatever_is_written(
-    filled: duly.Client, folder: Path, path: str
+    filled: duly.Client, folder: Path, path: str, log: str
 ) -> None:
     """Between the first piece and the second: more than a checkpoint's worth, and a process that comes and goes."""
     held = filled.claim("emails", max_messages=10)
     state = emails(filled), len(filled.read("orders", max_messages=9999))
+    if log == "copied":
+        # A reader that begins now needs nothing of the log, and the writer may start it over at once.
+        other = apsw.Connection(path)
+        other.execute("SELECT count(*) FROM duly_meta").fetchall()
+        pages, copied = other.wal_checkpoint()
+        assert pages == copied > 0
+        other.close()
     wal: list[int] = []
 
     def meanwhile(done: int, whole: int) -> None:

@@ -51,7 +51,7 @@ def publish(path: str, journal: Journal, name: str, dice: random.Random) -> None
     """Batches for the queue, and after each the same for the log."""
     with duly.connect(path) as q:
         for batch in itertools.count():
-            size = dice.choice((1, 3, 70))
+            size = dice.choice((1, 3, 20))
             journal.note(begin=batch, size=size)
             bodies = [f"{name}-{batch}-{n}" for n in range(size)]
             q.publish("queue", [duly.Message(body.encode(), id=body, priority=dice.randrange(3)) for body in bodies])

@@ -25,6 +25,8 @@ class Checkpointer:
 
     def __init__(self) -> None:
         self._pages = 0
+        # Space was freed that the device has not got back yet.
+        self._owed = False
         self.broken = False
 
     def watch(self, connection: apsw.Connection) -> None:
@@ -40,16 +42,31 @@ class Checkpointer:
         """Called by the writer between transactions, when everyone has been answered."""
         if self.broken:
             return
-        if freed:
-            # Everything, and both files cut, so that freed space is the device's again.
-            connection.set_busy_timeout(_TRUNCATE_WAIT_MS)
-            self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            connection.set_busy_timeout(0)
+        self._owed |= freed
+        if self._owed:
+            self._give_back(connection)
         elif self._pages >= _COPY_PAGES:
             self._copy(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
 
+    def _give_back(self, connection: apsw.Connection) -> None:
+        """Copies everything and cuts both files, so that freed space is the device's again.
+
+        To cut them it waits for readers, and everyone waits with it. One that stays (a backup) shows before, by what
+        cannot be copied; then it is for another time.
+        """
+        try:
+            whole = self.copy_all(connection)
+        except apsw.Error:
+            # Noted; the writer sees to it.
+            return
+        if whole:
+            self._owed = False
+            connection.set_busy_timeout(_TRUNCATE_WAIT_MS)
+            self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            connection.set_busy_timeout(0)
+
     def copy_all(self, connection: apsw.Connection) -> bool:
-        """Copies what it can; True when the file has all that the log holds. Beside the writer, for snapshot.py."""
+        """Copies what is in nobody's way; True when the file has all that the log holds."""
         try:
             pages, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.BusyError, apsw.LockedError):
