@@ -222,6 +222,11 @@ def test_what_is_no_store_is_not_replaced(busy: duly.Client, folder: Path, tmp_p
     with pytest.raises(duly.IncompatibleStore, match="not an SQLite file"):
         duly.restore(folder, tmp_path / "notes", force=True)
     assert (tmp_path / "notes").read_text() == "dear diary " * 1000
+    other = apsw.Connection(str(tmp_path / "customers.db"))
+    other.execute("CREATE TABLE customer (name TEXT)")
+    other.close()
+    with pytest.raises(duly.IncompatibleStore, match="not a Duly store"):
+        duly.restore(folder, tmp_path / "customers.db", force=True)
     with pytest.raises(duly.IncompatibleStore, match="folder"):
         duly.restore(folder, tmp_path, force=True)
     with pytest.raises(duly.NotFound, match="no folder"):

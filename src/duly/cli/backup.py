@@ -45,7 +45,10 @@ def backup(
         False
     ),
 ) -> None:
-    """Copy the whole store, your own tables included, while everyone goes on. Backups share what did not change."""
+    """Copy the whole store, your own tables included, while everyone goes on.
+
+    Backups in a folder share what did not change: give every store a folder of its own.
+    """
     if list_them:
         _list(session, folder)
     elif verify:

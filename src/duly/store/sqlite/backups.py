@@ -59,7 +59,8 @@ class Backups:
 
     def numbers(self) -> list[int]:
         """The backups' numbers, oldest first."""
-        return sorted(int(found[1]) for name in os.listdir(self.path) if (found := _MANIFEST.fullmatch(name)))
+        with _told(self.path):
+            return sorted(int(found[1]) for name in os.listdir(self.path) if (found := _MANIFEST.fullmatch(name)))
 
     def load(self, number: int | None = None) -> Backup:
         """One backup, or the newest. Raises CorruptBackup."""
@@ -172,7 +173,8 @@ def reading(path: str) -> Iterator[Backups]:
     """The folder, for reading: nothing is swept from it meanwhile."""
     if not os.path.isdir(os.path.join(path, _PIECES)):
         raise NotFound(f"There are no backups in {path!r}. Make one with: duly backup {path}")
-    held = os.open(os.path.join(path, _PIECES), os.O_RDONLY | os.O_CLOEXEC)
+    with _told(path):
+        held = os.open(os.path.join(path, _PIECES), os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_SH)
         yield Backups(path)

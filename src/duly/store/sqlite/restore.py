@@ -122,7 +122,10 @@ def _fold_in(path: str) -> None:
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
             connection.execute("BEGIN EXCLUSIVE")
+            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
             connection.execute("ROLLBACK")
+            if tables and "duly_meta" not in tables:
+                raise IncompatibleStore(f"{path} is not a Duly store. If it may go, remove it yourself.")
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:
             connection.close()
@@ -133,6 +136,8 @@ def _fold_in(path: str) -> None:
     except (apsw.CorruptError, apsw.IOError, apsw.FullError):
         # It is damaged, or has no room: the reason why it is replaced.
         pass
+    except apsw.Error as error:
+        raise StoreError(f"{path} cannot be replaced: {error}.") from error
 
 
 def _place(aside: str, path: str) -> None:

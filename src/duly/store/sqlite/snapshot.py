@@ -92,7 +92,10 @@ class Snapshot:
             if self._reader is None:
                 raise SnapshotLost
             # Where the file ends early (pages that were never used) SQLite reads zeros, and so does this.
-            _, found = self._reader.read("main", 0, at, size)
+            try:
+                _, found = self._reader.read("main", 0, at, size)
+            except apsw.Error as error:
+                raise translate(error) from error
             return found
 
     def close(self) -> None:
