@@ -3,19 +3,20 @@
 The file is held still at one moment (snapshot.py), read in pieces of a mebibyte, and the pieces that the folder does
 not have yet are put there (backups.py). The description is written last; before that there is no backup.
 
-Three ways were measured, on a store of 500 MB, while another process published batches of 1,000 × 100 bytes and
-claimed and acked them without a pause (2 shared cores; without a backup: longest publish 48 to 55 ms):
+Three ways were measured (bench/backup_ways.py) on a store of 500 to 790 MB, while another process published batches of
+1,000 × 100 bytes and claimed and acked them without a pause; 2 cores shared with other work, so that one publish in
+a run took 60 ms (log) or 180 ms (queue) without any backup:
 
-| way | took | log grew to | longest publish |
+| way | took | the log grew to | longest publish: log, queue |
 | --- | --- | --- | --- |
-| SQLite's backup calls, 256 pages a step, in one read transaction | 2.8 s | 52 MB | 210 ms |
-| VACUUM INTO | 2.7 s | 29 MB | 378 ms |
-| held still and read in pieces, each synced: the first | 5.3 s | 75 MB | 55 ms |
-| … and the next, 100 MB later: 108 of 714 pieces are new | 3.9 s | 44 MB | 101 ms |
+| SQLite's backup calls, 256 pages a step, in one read transaction | 1.7 to 2.6 s | 22 MB | 174, 86 ms |
+| VACUUM INTO | 1.9 to 2.7 s | 27 MB | 204, 413 ms |
+| held still, pieces synced one by one: the first backup | 8.6 to 12.4 s | 60 MB | 113, 176 ms |
+| … the next ones, of which 34 to 104 MB were new | 3.2 to 4.0 s | 31 MB | 192, 135 ms |
 
-The first two copy everything every time, in one file, and sync it at the end in one go: that is the pause. To hold
-the file still costs the writers 7 to 16 ms, once. Pieces come out the same each time, so that the next backup writes
-what changed, and a backup that fails half way is not lost.
+None stops the writers; VACUUM INTO comes nearest to it. The first two are quicker the first time, but write everything
+every time, sync it in one go at the end, check nothing, and leave nothing of use when they fail half way. Pieces come
+out the same each time: the next backup writes what changed. To hold the file still takes the writers 7 to 16 ms, once.
 
 What it costs: as long as a backup reads, the log cannot start over. It grows by what is committed meanwhile (about
 as many bytes as are published, and more for single messages, at least a page each), and shrinks back
