@@ -11,6 +11,7 @@ from .errors import (
     Closed,
     Conflict,
     ConsumeError,
+    CorruptBackup,
     CorruptBlock,
     Denied,
     Error,
@@ -28,6 +29,7 @@ from .errors import (
     QuotaExceeded,
     StaleVersion,
     StoreError,
+    StoreExists,
     StoreFull,
     Timeout,
     TopicExists,
@@ -54,19 +56,24 @@ from .topic import (
 if TYPE_CHECKING:
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
-    from .client.connect import connect
+    from .client.connect import connect, list_backups, restore, verify_backups
+    from .store.contract import Backup
     from .store.sqlite.application import Transaction
 
 __version__ = "0.2.0"
 
 # Loaded when first used, so that `import duly` stays quick.
 _LAZY = {
+    "Backup": "duly.store.contract",
     "Batch": "duly.client.batch",
     "Client": "duly.client.client",
     "Delivery": "duly.client.batch",
     "Settled": "duly.client.batch",
     "Transaction": "duly.store.sqlite.application",
     "connect": "duly.client.connect",
+    "list_backups": "duly.client.connect",
+    "restore": "duly.client.connect",
+    "verify_backups": "duly.client.connect",
 }
 
 
@@ -80,6 +87,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "LIMITS",
+    "Backup",
     "Batch",
     "Busy",
     "Client",
@@ -88,6 +96,7 @@ __all__ = [
     "Conflict",
     "ConsumeError",
     "ConsumerDescription",
+    "CorruptBackup",
     "CorruptBlock",
     "DeadLetter",
     "Delivery",
@@ -124,6 +133,7 @@ __all__ = [
     "Span",
     "StaleVersion",
     "StoreError",
+    "StoreExists",
     "StoreFull",
     "StoredMessage",
     "SystemClock",
@@ -136,4 +146,7 @@ __all__ = [
     "Transaction",
     "Unavailable",
     "connect",
+    "list_backups",
+    "restore",
+    "verify_backups",
 ]

@@ -11,7 +11,8 @@
     │   ├── TopicExists
     │   ├── GroupExists
     │   ├── TopicNotEmpty
-    │   └── StaleVersion
+    │   ├── StaleVersion
+    │   └── StoreExists
     ├── PublishError
     │   └── PublishUnknown       carries the publish id to repeat it with
     ├── ConsumeError
@@ -23,6 +24,7 @@
     │   ├── StoreFull
     │   └── Closed
     ├── StoreError
+    │   ├── CorruptBackup
     │   ├── CorruptBlock
     │   └── IncompatibleStore
     ├── Denied
@@ -123,6 +125,12 @@ class StaleVersion(Conflict):
     code = "stale_version"
 
 
+class StoreExists(Conflict):
+    """There is a file at that path already. Use another path, or restore with force=True to replace it."""
+
+    code = "store_exists"
+
+
 class PublishError(Error):
     """The batch was not published."""
 
@@ -189,6 +197,12 @@ class StoreError(Error):
     """The store answered with a fault. Run `duly doctor`."""
 
     code = "store_error"
+
+
+class CorruptBackup(StoreError):
+    """A backup fails its checksums; nothing was restored. Restore another, and run `duly backup --verify`."""
+
+    code = "corrupt_backup"
 
 
 class CorruptBlock(StoreError):

@@ -434,6 +434,28 @@ def test_two_clients_in_one_process_share_a_file_and_one_may_close(tmp_path: Pat
     assert found >= tell([log]).published
 
 
+def test_a_second_client_does_not_drop_the_locks_of_the_first(tmp_path: Path) -> None:
+    """Whoever closes a file of its own drops all POSIX locks of the process on it: then anybody may delete the log."""
+    path = str(tmp_path / "s.duly")
+    take_alone = (
+        "import apsw, sys\n"
+        "store = apsw.Connection(sys.argv[1])\n"
+        "store.execute('PRAGMA locking_mode = EXCLUSIVE').fetchall()\n"
+        "try:\n    store.execute('BEGIN EXCLUSIVE')\nexcept apsw.BusyError:\n    print('refused')"
+    )
+
+    def alone() -> str:
+        command = [sys.executable, "-c", take_alone, path]
+        return subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+
+    with duly.connect(path) as first:
+        first.create_topic("t", kind="log")
+        with duly.connect(path):
+            assert alone() == "refused\n"
+        assert alone() == "refused\n"
+    assert alone() == ""
+
+
 def test_a_definition_changed_in_another_process_holds_at_once(tmp_path: Path) -> None:
     """Definitions are remembered between transactions: never longer than they are true."""
     path = str(tmp_path / "s.duly")

@@ -104,6 +104,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
             ],
         )
+        q.backup(home / "backups")
     (home / "invoice.pdf").write_bytes(b"%PDF\xff\x00")
     (home / "events.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
     (home / "campaign.jsonl").write_text('{"payload": "hi", "id": "hi-1"}\n{"payload": {"n": 2}, "due": 60}\n')
@@ -113,8 +114,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shop(folder: Path, stocked: Path) -> Path:
     """A copy of the stocked store in the present folder."""
-    for file in stocked.iterdir():
-        shutil.copy(file, folder / file.name)
+    shutil.copytree(stocked, folder, dirs_exist_ok=True)
     return folder
 
 
@@ -151,6 +151,7 @@ class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming held release stats limits doctor clock")
+            + words("backup restore pause resume")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -239,6 +240,7 @@ class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", "release"}
+        without_names |= set(words("backup restore pause resume"))
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)
@@ -256,9 +258,10 @@ class TestErrors:
         assert "no group 'nobody'" in ran.err
         assert "duly groups create" in ran.err
 
-    @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("topics create", "limits")])
+    @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("topics create", "limits", "restore")])
     def test_a_missing_store_is_said_and_not_made(self, path: str, folder: Path) -> None:
-        template = (TOPIC_COMMANDS | GROUP_COMMANDS).get(path, "--consumer c" if path == "release" else "")
+        others = {"release": "--consumer c", "backup": "backups"}
+        template = (TOPIC_COMMANDS | GROUP_COMMANDS | others).get(path, "")
         ran = refused(*filled(path, template, "orders", "billing"))
         assert ran.code == 1
         assert "no store at 'app.duly'" in ran.err

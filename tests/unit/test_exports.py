@@ -13,6 +13,7 @@ import pytest
 import duly
 
 PUBLIC = [
+    "Backup",
     "Batch",
     "Busy",
     "Client",
@@ -21,6 +22,7 @@ PUBLIC = [
     "Conflict",
     "ConsumeError",
     "ConsumerDescription",
+    "CorruptBackup",
     "CorruptBlock",
     "DeadLetter",
     "Delivery",
@@ -58,6 +60,7 @@ PUBLIC = [
     "Span",
     "StaleVersion",
     "StoreError",
+    "StoreExists",
     "StoreFull",
     "StoredMessage",
     "SystemClock",
@@ -70,6 +73,9 @@ PUBLIC = [
     "Transaction",
     "Unavailable",
     "connect",
+    "list_backups",
+    "restore",
+    "verify_backups",
 ]
 
 CLIENT = [
@@ -77,6 +83,7 @@ CLIENT = [
     "ack",
     "archived",
     "await_messages",
+    "backup",
     "browse",
     "bury",
     "cancel",
@@ -104,6 +111,7 @@ CLIENT = [
     "nack",
     "offset_at",
     "pause",
+    "pause_store",
     "publish",
     "purge",
     "read",
@@ -111,6 +119,7 @@ CLIENT = [
     "release",
     "renew",
     "resume",
+    "resume_store",
     "seek",
     "tenant",
     "transaction",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import claim, clock, consumers, dead, doctor, groups, publish, queued, read, stats, topics
+from . import backup, claim, clock, consumers, dead, doctor, groups, publish, queued, read, stats, topics
 from .command import show_help_if_alone
 from .program import Program
 from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
@@ -32,6 +32,7 @@ app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(doctor.app)
 app.add_typer(clock.app)
+app.add_typer(backup.app)
 
 
 def _print_version(wanted: bool) -> None:

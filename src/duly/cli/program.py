@@ -20,6 +20,7 @@ from ..errors import (
     GroupExists,
     GroupNotFound,
     PublishUnknown,
+    StoreExists,
     TopicExists,
     TopicNotEmpty,
     TopicNotFound,
@@ -37,6 +38,7 @@ _HERE: dict[type[Error], str] = {
     GroupNotFound: "duly groups create TOPIC GROUP",
     TopicExists: "duly topics update NAME, or --exist-ok",
     GroupExists: "duly groups update TOPIC GROUP, or --exist-ok",
+    StoreExists: "--force",
     TopicNotEmpty: "duly topics purge NAME, or --force",
     PublishUnknown: "--publish-id {publish_id}",
 }

@@ -104,6 +104,20 @@ def progress(label: str) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.update(task, advance=count)
 
 
+@contextmanager
+def amount(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows on stderr, as long as that is a terminal, how much is done; yields what to tell bytes done and all."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _whole: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)
+
+
 def _write(document: Document) -> None:
     # JSON is UTF-8 whatever the locale.
     sys.stdout.buffer.write(json_line(document))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -141,6 +142,21 @@ def priority_span(given: object) -> tuple[int, int] | None:
     if span[0] > span[1]:
         raise InvalidArgument(f"priority: the lowest must not be above the highest; got {given!r}.")
     return span
+
+
+def folder_path(folder: object) -> str:
+    if not isinstance(folder, (str, os.PathLike)):
+        raise InvalidArgument(f"The folder of backups must be a path, not {type(folder).__name__}.")
+    path = os.fspath(folder)
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise InvalidArgument("The folder of backups must be the path of a folder.")
+    return os.path.abspath(_encodable(path, "The folder of backups"))
+
+
+def bytes_a_second(rate: object) -> float:
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 1 <= rate < 1e18:
+        raise InvalidArgument(f"rate must be bytes a second, from 1 on; got {rate!r}.")
+    return rate
 
 
 def reason_text(reason: object) -> str:

@@ -32,6 +32,7 @@ from ..engine.groups import (
 )
 from ..engine.incoming import check_batch, check_priority, due_at
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
+from ..engine.pause import PauseStore
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, make_publish_id
 from ..engine.read import OffsetAt, Read
 from ..engine.settle import Held, ReleaseConsumer
@@ -51,13 +52,16 @@ from ..events import Event
 from ..health import Finding
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
+from ..store.contract import Backup, Progress
 from ..tenant import check_name
 from ..topic import GroupDescription, GroupSettings, TopicDescription
 from .arguments import (
     byte_budget,
+    bytes_a_second,
     count,
     filter_text,
     flag,
+    folder_path,
     group_named,
     message_ids,
     named,
@@ -154,6 +158,14 @@ class Client:
     def resume(self, topic: str, *, group: str | None = None, timeout: Duration | None = None) -> None:
         """Starts deliveries again."""
         self._set_paused(topic, group, False, timeout)
+
+    def pause_store(self, *, timeout: Duration | None = None) -> None:
+        """Stops all deliveries, of every topic and tenant. Publishing and settling go on; nothing is dropped by age."""
+        self._do(PauseStore(self._tenant, True), timeout)
+
+    def resume_store(self, *, timeout: Duration | None = None) -> None:
+        """Starts deliveries again. Of a restored store, which opens paused, it frees what its consumers held."""
+        self._do(PauseStore(self._tenant, False), timeout)
 
     def _set_paused(self, topic: str, group: str | None, paused: bool, timeout: Duration | None) -> None:
         if group is None:
@@ -676,6 +688,30 @@ class Client:
         """
         self._alive().accept_clock(deadline=self._deadline(timeout))
         return self.clock()
+
+    def backup(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        keep: int | None = None,
+        rate: float | None = None,
+        on_progress: Progress | None = None,
+        timeout: Duration | None = None,
+    ) -> Backup:
+        """Copies the whole store, your own tables included, as it is at one moment, while everyone goes on.
+
+        Backups in one folder share what did not change. `keep` drops all but the newest so many; `rate` bounds the
+        bytes read a second; `on_progress` is told the bytes done and all of them. `timeout` is how long it may wait
+        for its moment, not how long it may take. `duly.restore` puts one back.
+        """
+        most = None if keep is None else count(keep, "keep", LIMITS.page_max)
+        return self._alive().back_up(
+            folder_path(folder),
+            keep=most,
+            rate=None if rate is None else bytes_a_second(rate),
+            on_progress=on_progress,
+            deadline=self._deadline(timeout),
+        )
 
     def limits(self) -> dict[str, int]:
         """The hard limits, published."""

@@ -7,7 +7,10 @@ import os
 from ..clock import Clock, Duration, SystemClock
 from ..errors import InvalidArgument
 from ..events import Listener
+from ..health import Finding
+from ..store.contract import Backup, Progress
 from ..tenant import DEFAULT_TENANT
+from .arguments import flag, folder_path, whole
 from .client import Client
 from .embedded import Embedded
 
@@ -27,6 +30,55 @@ def connect(
     client to its groups. `timeout` is what a call takes that gives none. `on_event` hears of alerts
     and state changes as they happen.
     """
+    path = _store_path(store)
+    from ..store.sqlite.store import SqliteStore
+
+    keeps_time = clock or SystemClock()
+    port = Embedded(lambda: SqliteStore(path, clock=keeps_time, listener=on_event))
+    return Client(port, tenant=tenant, consumer=consumer, timeout=timeout)
+
+
+def list_backups(folder: str | os.PathLike[str]) -> list[Backup]:
+    """The backups in a folder, oldest first. Raises CorruptBackup when one's description is damaged."""
+    from ..store.sqlite.backups import reading
+
+    with reading(folder_path(folder)) as backups:
+        return [backups.load(number) for number in backups.numbers()]
+
+
+def verify_backups(folder: str | os.PathLike[str]) -> list[tuple[int, Finding]]:
+    """Reads every backup in a folder whole and says of each, by number, whether it can be restored."""
+    from ..store.sqlite.backups import reading
+
+    with reading(folder_path(folder)) as backups:
+        return list(backups.examine())
+
+
+def restore(
+    folder: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    number: int | None = None,
+    force: bool = False,
+    on_progress: Progress | None = None,
+) -> Backup:
+    """Puts the newest backup in a folder, or the one with that number, where a store can be opened.
+
+    Everything is checked before anything is put in place. The store opens paused (`resume_store`), and refuses
+    leases of the one it is a copy of. A file that is there is replaced only with `force`, and never while it is open.
+    """
+    from ..store.sqlite.restore import restore as put_back
+    from ..store.sqlite.store import SCHEMA
+
+    path = _store_path(store)
+    if path == ":memory:":
+        raise InvalidArgument("Restore to a file: a store in memory ends with its client.")
+    which = None if number is None else whole(number, "number")
+    source, replace = folder_path(folder), flag(force, "force")
+    return put_back(source, path, schema=SCHEMA, number=which, force=replace, on_progress=on_progress)
+
+
+def _store_path(store: str | os.PathLike[str]) -> str:
     if not isinstance(store, (str, os.PathLike)):
         raise InvalidArgument(f"store must be a path, not {type(store).__name__}.")
     path = os.fspath(store)
@@ -39,8 +91,4 @@ def connect(
     scheme = path.partition("://")[0] if "://" in path else ""
     if scheme:
         raise InvalidArgument(f"There is no store for {scheme}:// here. Give the path of a file.")
-    from ..store.sqlite.store import SqliteStore
-
-    keeps_time = clock or SystemClock()
-    port = Embedded(lambda: SqliteStore(path, clock=keeps_time, listener=on_event))
-    return Client(port, tenant=tenant, consumer=consumer, timeout=timeout)
+    return path

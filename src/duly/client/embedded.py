@@ -12,12 +12,13 @@ from typing import Any, Protocol
 from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
+from ..engine.pause import is_paused
 from ..engine.retain import Chores
 from ..engine.tail import Tail, Tailed
 from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
-from ..store.contract import Transaction
+from ..store.contract import Backup, Progress, Transaction
 
 CHORES_TENANT = "$chores"
 _LOOK_AGAIN_S = 60.0
@@ -44,6 +45,18 @@ class Port(Protocol):
 
     def examine(self) -> Iterator[Finding]:
         """Looks the store over."""
+        ...
+
+    def back_up(
+        self,
+        folder: str,
+        *,
+        keep: int | None,
+        rate: float | None,
+        on_progress: Progress | None,
+        deadline: float | None,
+    ) -> Backup:
+        """Takes a backup of the whole store."""
         ...
 
     def now_ms(self) -> int:
@@ -130,6 +143,10 @@ class Embedded:
     def examine(self) -> Iterator[Finding]:
         yield from self.store.examine()
 
+    def back_up(self, folder: str, **how: Any) -> Backup:
+        backup: Backup = self.store.back_up(folder, **how)
+        return backup
+
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()
         return now
@@ -188,5 +205,5 @@ class Caretaker:
     def _next_due(self) -> int | None:
         tx: Transaction
         with self._store.read() as tx:
-            row = tx.agenda_next()
+            row = None if is_paused(tx) else tx.agenda_next()
         return None if row is None else row.due_at

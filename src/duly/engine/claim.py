@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..errors import Error, LimitExceeded
 from ..limits import LIMITS
 from ..store.contract import GroupRow, TopicRow, Transaction
@@ -11,6 +13,7 @@ from .agenda import FORGET, schedule_store
 from .claimed import Claim, Claimed
 from .find import find_group, find_topic
 from .log_claim import LogClaiming
+from .pause import is_paused
 from .queue_claim import claim_queue
 
 
@@ -23,6 +26,8 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
             topic = find_topic(tx, command.tenant, command.topic)
             group = find_group(tx, topic, command.group)
             _admit_consumer(tx, topic, group, command.consumer)
+            if is_paused(tx):
+                topic = replace(topic, paused=True)
         except Error as error:
             answers[at] = error
         else:

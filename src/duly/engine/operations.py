@@ -31,6 +31,7 @@ from .groups import (
     update_group,
 )
 from .inquiry import Browse, Cancel, Coming, Get, Move, browse, cancel, coming, get, move
+from .pause import PauseStore, pause_store
 from .publish import Publish, publish
 from .read import OffsetAt, Read, offsets_at, read
 from .retain import Chores, run_chores
@@ -84,6 +85,7 @@ WRITES: dict[type, Verb[Any, Any]] = {
     DeleteGroup: _each(delete_group),
     PurgeGroup: _each(purge_group),
     Seek: _each(seek),
+    PauseStore: _each(pause_store),
     Chores: run_chores,
 }
 

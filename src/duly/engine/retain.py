@@ -28,6 +28,7 @@ from .event_log import pack
 from .find import cursor_of, head_of, set_head
 from .lease import live_offsets
 from .lookup import every
+from .pause import is_paused
 from .queue_retain import drop_expired, droppable, needed_kept
 from .read import look_up, offset_at
 from .record import record
@@ -51,7 +52,7 @@ class Chores(msgspec.Struct, frozen=True):
 def run_chores(tx: Transaction, commands: Sequence[Chores]) -> list[int | Exception]:
     """Does the most overdue chore; answers when the next one is due, -1 for none."""
     row = tx.agenda_next()
-    if row is not None and row.due_at <= tx.now_ms:
+    if row is not None and row.due_at <= tx.now_ms and not is_paused(tx):
         tx.agenda_delete(row)
         tx.remember(("head", row.partition) if row.partition else ("agenda", row.chore), None)
         _CHORES[row.chore](tx, row)

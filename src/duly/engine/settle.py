@@ -12,16 +12,18 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import Error
-from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
+from ..store.contract import LEASED, GroupRow, LeaseRow, TopicRow, Transaction
 from .claimed import Claimed, Parcel, Slice
 from .find import find_group, find_topic
 from .lease import live_indexes, live_offsets, over
 from .lookup import messages_at
+from .pause import is_paused
 from .queue_lease import keys_of, parcel_of, part_of
 from .queue_settle import QueueSettling
 from .read import look_up
-from .record import of_lease, record, record_claim
-from .settling import Settle, Settling, Token, Verdicts
+from .record import record_claim
+from .release import release_rows
+from .settling import Settle, Settling, Verdicts
 
 
 def settle(tx: Transaction, commands: Sequence[Settle]) -> list[Verdicts | Exception]:
@@ -68,27 +70,10 @@ class Held(OfConsumer, frozen=True):
 
 def release_consumer(tx: Transaction, command: ReleaseConsumer) -> int:
     """Frees everything that a consumer holds, now; no attempt is counted. Returns how many messages."""
-    freed = 0
-    for topic, group in command.groups(tx):
-        if topic.settings.kind == "queue":
-            freed += _release_queue(tx, topic, group, command.consumer)
-            continue
-        for row in _held_rows(tx, topic, group, command.consumer):
-            tx.lease_delete(row.tenant_id, row.id)
-            free = replace(row, state=WAITING, attempts=row.attempts - 1, suspect=False, alone=False, consumer="")
-            tx.lease_insert(replace(over(free, live_offsets(row)), due_at=tx.now_ms))
-            record(tx, topic, "released", group=group.name, consumer=row.consumer, **of_lease(row))
-            tx.aftermath.rings.add(row.partition)
-            freed += row.live
-    return freed
-
-
-def _release_queue(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) -> int:
-    freed = 0
-    for row in _held_rows(tx, topic, group, consumer):
-        command = Settle(topic.tenant, tx.incarnation, topic.name, group.name, "release", (Token(row.id),))
-        freed += QueueSettling(tx, command, topic, group).run().done
-    return freed
+    return sum(
+        release_rows(tx, topic, group, _held_rows(tx, topic, group, command.consumer))
+        for topic, group in command.groups(tx)
+    )
 
 
 def held(tx: Transaction, command: Held) -> list[Claimed]:
@@ -96,6 +81,8 @@ def held(tx: Transaction, command: Held) -> list[Claimed]:
 
     The old ids are dead from now on: should the consumer's former self still run, it is fenced off.
     """
+    if is_paused(tx):
+        return []
     found = [_regain(tx, topic, group, command.consumer) for topic, group in command.groups(tx)]
     return [claimed for claimed in found if claimed.parcels]
 

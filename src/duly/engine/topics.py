@@ -16,6 +16,7 @@ from .agenda import ERASE, TRUNCATE, note_created, schedule
 from .find import QUEUE_GROUP, find_group, find_topic, head_of, set_cursor, set_head
 from .inquiry import count_standing
 from .limited import is_limited, leave_lanes
+from .pause import is_paused
 from .read import check_offset, partition_id
 from .record import record
 from .retain import rehome
@@ -248,7 +249,7 @@ def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
         name=topic.name,
         kind=topic.settings.kind,
         settings=topic.settings,
-        paused=topic.paused,
+        paused=topic.paused or is_paused(tx),
         version=topic.version,
         created_at_ms=topic.created_at,
         groups=tuple(group.name for group in tx.group_list(topic.id)),

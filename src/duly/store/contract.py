@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from ..clock import from_ms
 from ..events import Event
 from ..topic import GroupSettings, TopicSettings
 
@@ -233,6 +235,41 @@ class AgendaRow(msgspec.Struct, frozen=True):
     due_at: int
 
 
+class Backup(msgspec.Struct, frozen=True):
+    """A copy of a store's whole file as it was at one moment, in a folder that it shares with others."""
+
+    number: int
+    taken_at_ms: int
+    # The Duly that took it, and what it took it of.
+    duly: str
+    incarnation: str
+    schema: int
+    page_bytes: int
+    pages: int
+    piece_bytes: int
+    # What no earlier backup in the folder had.
+    new_bytes: int
+    pieces: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How big the file is."""
+        return self.pages * self.page_bytes
+
+    @property
+    def taken_at(self) -> datetime:
+        """The moment, by the store's clock."""
+        return from_ms(self.taken_at_ms)
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Each piece and how many bytes it has: all alike, but the last."""
+        for at, name in enumerate(self.pieces):
+            yield name, min(self.piece_bytes, self.bytes - at * self.piece_bytes)
+
+
+# Told how many bytes are done, of how many.
+Progress = Callable[[int, int], None]
+
 C = TypeVar("C")
 R = TypeVar("R")
 # A verb takes commands of one kind and answers each; an answer may be an error of that command alone.
@@ -282,6 +319,11 @@ class Transaction(Protocol):
     def cached(self, key: tuple[Any, ...]) -> Any:
         """What was kept under a key, or None."""
         ...
+
+    # The store as a whole
+    def store_paused(self) -> str | None: ...
+    def store_pause(self, why: str | None) -> None: ...
+    def leased_groups(self) -> list[tuple[int, int]]: ...
 
     # Definitions
     def tenant_id(self, name: str) -> int | None: ...

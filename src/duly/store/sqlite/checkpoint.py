@@ -25,6 +25,8 @@ class Checkpointer:
 
     def __init__(self) -> None:
         self._pages = 0
+        # Space was freed that the device has not got back yet.
+        self._owed = False
         self.broken = False
 
     def watch(self, connection: apsw.Connection) -> None:
@@ -40,13 +42,39 @@ class Checkpointer:
         """Called by the writer between transactions, when everyone has been answered."""
         if self.broken:
             return
-        if freed:
-            # Everything, and both files cut, so that freed space is the device's again.
+        self._owed |= freed
+        if self._owed:
+            self._give_back(connection)
+        elif self._pages >= _COPY_PAGES:
+            self._copy(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        """Copies everything and cuts both files, so that freed space is the device's again.
+
+        To cut them it waits for readers, and everyone waits with it. One that stays (a backup) shows before, by what
+        cannot be copied; then it is for another time.
+        """
+        try:
+            whole = self.copy_all(connection)
+        except apsw.Error:
+            # Noted; the writer sees to it.
+            return
+        if whole:
+            self._owed = False
             connection.set_busy_timeout(_TRUNCATE_WAIT_MS)
             self._copy(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
             connection.set_busy_timeout(0)
-        elif self._pages >= _COPY_PAGES:
-            self._copy(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def copy_all(self, connection: apsw.Connection) -> bool:
+        """Copies what is in nobody's way; True when the file has all that the log holds."""
+        try:
+            pages, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        except apsw.Error as error:
+            self._failed(error)
+            raise
+        return 0 <= pages == copied
 
     def _copy(self, connection: apsw.Connection, mode: int) -> None:
         self._pages = 0
@@ -56,5 +84,8 @@ class Checkpointer:
             # A reader still needs the log, or another process is copying: another time.
             return
         except apsw.Error as error:
-            self.broken = True
-            log.error("a checkpoint failed (%s); nothing is written until the log has been read anew", error)
+            self._failed(error)
+
+    def _failed(self, error: apsw.Error) -> None:
+        self.broken = True
+        log.error("a checkpoint failed (%s); nothing is written until the log has been read anew", error)

@@ -27,6 +27,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Fin
     """Looks at everything, the quick things first."""
     checks: list[Callable[[apsw.Connection], Iterator[Finding]]] = [
         _settings,
+        _paused,
         partial(_clock, now_ms=now_ms),
         _integrity,
         _blocks,
@@ -69,6 +70,17 @@ def _settings(connection: apsw.Connection) -> Iterator[Finding]:
             "Space does not return to the device.",
             "The file was rebuilt without incremental vacuum.",
             "Close every program on the file and run: PRAGMA auto_vacuum = INCREMENTAL; VACUUM",
+        )
+
+
+def _paused(connection: apsw.Connection) -> Iterator[Finding]:
+    row: Any = connection.execute(queries()["store_paused"]).fetchone()
+    if row is not None:
+        yield Finding(
+            "warn",
+            f"The store is paused: {row[0]}.",
+            "Nothing is delivered and nothing is dropped by age. Publishing goes on.",
+            "When it may work again, run: duly resume",
         )
 
 

@@ -14,25 +14,28 @@ import secrets
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import apsw
 
 from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.memory import BlockCache
-from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull
+from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull, Timeout
 from ...events import Listener
 from ...health import Finding
-from ..contract import Verb
+from ..contract import Backup, Progress, Verb
 from .application import Transaction, held_here, joined
+from .backup import back_up
 from .bell import SLOTS, Bell, Ticket
 from .checkpoint import Checkpointer
 from .doctor import examine
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
+from .presence import Presence
 from .queries import migrations, queries
+from .snapshot import Snapshot
 from .store_clock import StoreClock, clock_findings
 from .transaction import SqliteTransaction
 from .writer import Writer
@@ -46,6 +49,9 @@ _CLOCK_TENANT = "$clock"
 _READERS_POOLED = 8
 _BUSY_MS = 10_000
 _FORK_WAIT_S = 5.0
+_HOLD_AGAIN_S = 0.02
+# Whose turn it is in the writer's fair queue when a moment is to be held.
+SNAPSHOT_TENANT = "$snapshot"
 # SQLite writes no more than this at once.
 _REWRITE_BYTES = 64 * 1024
 
@@ -76,10 +82,19 @@ class SqliteStore:
         # Keeps the write-ahead log's index alive while the writer reconnects; see writer.py.
         self._anchor: apsw.Connection | None = None
         self._pool_lock = threading.Lock()
+        self._snapshots: list[Snapshot] = []
         self._shared = self._open() if self._in_memory else None
-        with self._inside:
-            self.incarnation = self._prepare()
         side = None if self._in_memory else self.path
+        if not self._in_memory:
+            self._create_file()
+        # From here on nobody replaces the file: its incarnation is remembered for as long as it is open.
+        self._presence = Presence(side)
+        try:
+            with self._inside:
+                self.incarnation = self._prepare()
+        except BaseException:
+            self._presence.close()
+            raise
         try:
             self._bell = Bell(None if side is None else side + "-bell")
             self._gate = Gate(side)
@@ -128,8 +143,6 @@ class SqliteStore:
 
     def _prepare(self) -> str:
         """Creates or upgrades the schema; returns the incarnation."""
-        if not self._in_memory:
-            self._create_file()
         try:
             connection = self._shared or self._open()
             try:
@@ -152,7 +165,11 @@ class SqliteStore:
         if os.path.isdir(self.path):
             raise IncompatibleStore(f"{self.path} is a folder. Give the path of a file.")
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # Never a file that is there: closing it would drop the locks of everyone in this process who has it
+            # open, and another process could then fold in and delete the log under them.
+            if not os.path.exists(self.path):
+                with suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             held = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(held)
@@ -326,6 +343,55 @@ class SqliteStore:
         self.write(_accept_clock, self._kept, tenant=_CLOCK_TENANT, cost=0, deadline=deadline)
         self._bell.ring(range(SLOTS))
 
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """While SQLite is used: a fork waits for it, and closes every connection then."""
+        with self._inside:
+            if self._closed:
+                raise Closed()
+            yield
+
+    @contextmanager
+    def snapshot(self, deadline: float | None) -> Iterator[Snapshot]:
+        """The file held still at one moment; see snapshot.py. Raises Busy while somebody reads an older one."""
+        if self._in_memory:
+            raise InvalidArgument("A store in memory has no file to back up.")
+        snapshot = Snapshot(self._open, self._checkpointer)
+        self._snapshots.append(snapshot)
+        try:
+            self._hold(snapshot, deadline)
+            yield snapshot
+        finally:
+            with self._inside:
+                self._snapshots.remove(snapshot)
+                snapshot.close()
+
+    def _hold(self, snapshot: Snapshot, deadline: float | None) -> None:
+        older = False
+        try:
+            while not self.write(snapshot.hold, None, tenant=SNAPSHOT_TENANT, cost=0, deadline=deadline):
+                older = True
+                threading.Event().wait(_HOLD_AGAIN_S)
+        except Timeout as error:
+            if not older:
+                raise
+            raise Busy(
+                "Somebody has been reading an older state of the store all along: another backup, an examination, "
+                "a transaction left open. Try again when that is over."
+            ) from error
+
+    def back_up(
+        self,
+        folder: str,
+        *,
+        keep: int | None,
+        rate: float | None,
+        on_progress: Progress | None,
+        deadline: float | None,
+    ) -> Backup:
+        """Takes a backup; see backup.py."""
+        return back_up(self, folder, keep=keep, rate=rate, on_progress=on_progress, deadline=deadline)
+
     def wake_caretaker(self) -> None:
         """Wakes whoever waits for chores in this process."""
         self._bell.ring_all_here()
@@ -346,6 +412,7 @@ class SqliteStore:
             self._shared.close()
         self._bell.close()
         self._gate.close()
+        self._presence.close()
         _open_stores.discard(self)
 
     def _rewrite_log(self) -> None:
@@ -373,6 +440,8 @@ class SqliteStore:
             self._anchor = None
         for connection in readers:
             connection.close()
+        for snapshot in self._snapshots:
+            snapshot.let_go()
 
     # Fork
 
@@ -394,6 +463,7 @@ class SqliteStore:
         self.forked = True
         self._bell.let_go()
         self._gate.close()
+        self._presence.close()
 
 
 def _accept_clock(tx: Any, clocks: Sequence[StoreClock | None]) -> list[None]:

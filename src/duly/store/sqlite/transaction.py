@@ -163,6 +163,22 @@ class SqliteTransaction:
         self._execute(self._sql[query], values)
         return self._connection.changes()
 
+    # The store as a whole
+
+    def store_paused(self) -> str | None:
+        row = self._one("store_paused")
+        return None if row is None else str(row[0])
+
+    def store_pause(self, why: str | None) -> None:
+        self._rows("definitions_changed")
+        if why is None:
+            self._rows("store_resume")
+        else:
+            self._rows("store_pause", why=why)
+
+    def leased_groups(self) -> list[tuple[int, int]]:
+        return [(partition, group) for partition, group in self._rows("leased_groups")]
+
     # Definitions
 
     def tenant_id(self, name: str) -> int | None:
