@@ -140,6 +140,11 @@ class Delivery:
         """Whether it was cancelled while you hold it, as far as the last extension (or renewal) told."""
         return self._batch.is_cancelled(self._lease_id, self._index)
 
+    @property
+    def lost(self) -> bool:
+        """Whether its lease is known to have been lost, as far as the last settling, extension or renewal told."""
+        return not self._settled and self._batch._has_lost(self)
+
     def json(self) -> Any:
         """The payload read as JSON."""
         return json.loads(self.payload)
@@ -315,7 +320,8 @@ class Batch(Sequence[Delivery]):
             elif index in gone:
                 continue
             elif settles:
-                self._open[token.lease_id] -= 1
+                # A renewal under way at the same time may have found the lease gone, and noted it so already.
+                self._open[token.lease_id] = max(0, self._open[token.lease_id] - 1)
             else:
                 self._expires_at[token.lease_id] = verdicts.expires_at
 

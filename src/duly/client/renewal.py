@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from .batch import Batch
 
 
+# How many entries of ended batches may stay among the due times before they are swept out.
+_ENDED_KEPT = 64
+
+
 class Renewal:
-    """Extends each batch's leases when a third of their time is over."""
+    """Extends each batch's leases when a third of their time is over. A batch that has ended is forgotten at once."""
 
     def __init__(self, extend: Callable[[Batch], None]) -> None:
         self._extend = extend
-        self._due: list[tuple[float, int, Batch]] = []
+        self._due: list[tuple[float, int]] = []
         self._order = itertools.count()
-        self._active: set[int] = set()
+        self._active: dict[int, Batch] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -32,16 +36,18 @@ class Renewal:
         """Begins to renew a batch; what it returns ends it."""
         number = next(self._order)
         with self._changed:
-            self._active.add(number)
+            self._active[number] = batch
             self._push(batch, number)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._loop, name="duly-renewal", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if self._due[0][1] == number:
+                self._changed.notify()
 
         def stop() -> None:
             with self._changed:
-                self._active.discard(number)
+                self._active.pop(number, None)
+                self._sweep()
 
         return stop
 
@@ -54,7 +60,13 @@ class Renewal:
             self._thread.join()
 
     def _push(self, batch: Batch, number: int) -> None:
-        heapq.heappush(self._due, (monotonic_s() + batch.lease_ms / 3000, number, batch))
+        heapq.heappush(self._due, (monotonic_s() + batch.lease_ms / 3000, number))
+
+    def _sweep(self) -> None:
+        """Drops the due times of ended batches: with long leases and short work they would pile up for hours."""
+        if len(self._due) > 2 * len(self._active) + _ENDED_KEPT:
+            self._due = [entry for entry in self._due if entry[1] in self._active]
+            heapq.heapify(self._due)
 
     def _loop(self) -> None:
         while True:
@@ -63,8 +75,9 @@ class Renewal:
                     self._changed.wait(self._due[0][0] - monotonic_s() if self._due else None)
                 if self._closed:
                     return
-                _, number, batch = heapq.heappop(self._due)
-                if number not in self._active:
+                _, number = heapq.heappop(self._due)
+                batch = self._active.get(number)
+                if batch is None:
                     continue
             try:
                 self._extend(batch)
@@ -74,3 +87,6 @@ class Renewal:
             with self._changed:
                 if number in self._active and batch.open_tokens():
                     self._push(batch, number)
+                else:
+                    self._active.pop(number, None)
+            del batch
