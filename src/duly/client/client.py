@@ -44,6 +44,7 @@ from ..engine.topics import (
 )
 from ..errors import Closed, InvalidArgument, LimitExceeded
 from ..health import Finding
+from ..interrupt import SHIELD
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
 from ..tenant import check_name
@@ -51,9 +52,11 @@ from ..topic import GroupDescription, GroupSettings, TopicDescription
 from .arguments import (
     byte_budget,
     count,
+    delay_ms,
     filter_text,
     flag,
     group_named,
+    lease_ms,
     message_ids,
     named,
     page_size,
@@ -68,7 +71,8 @@ from .arguments import (
 )
 from .arguments import message_id as one_id
 from .batch import Batch, Delivery, Settled
-from .embedded import Port
+from .consume import Consumption
+from .embedded import Port, Watch
 from .renewal import Renewal
 
 _PAGE = 1000
@@ -372,23 +376,53 @@ class Client:
         wait_ms = milliseconds(wait, "wait")
         if not 0 <= wait_ms <= LIMITS.wait_ms_max:
             raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Claim again to wait longer.")
-        lease_ms = None if lease is None else milliseconds(lease, "lease")
-        if lease_ms is not None and not LIMITS.lease_ms_min <= lease_ms <= LIMITS.lease_ms_max:
-            raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
-        command = Claim(
+        command = self._claim_of(topic, group, max_messages, max_bytes, lease, consumer)
+        wait_until = monotonic_s() + wait_ms / 1000 if wait_ms else None
+        deadline = self._deadline(timeout)
+        if deadline is not None and wait_until is not None:
+            deadline += wait_ms / 1000
+        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
+
+    def _claim_of(
+        self,
+        topic: str,
+        group: str | None,
+        max_messages: int,
+        max_bytes: int | None,
+        lease: Duration | None,
+        consumer: str | None,
+    ) -> Claim:
+        return Claim(
             self._tenant,
             named(topic),
             group_named(group),
             self._consumer_name(consumer),
             count(max_messages, "max_messages", LIMITS.claim_messages_max),
             byte_budget(max_bytes),
-            lease_ms,
+            None if lease is None else lease_ms(lease),
         )
-        wait_until = monotonic_s() + wait_ms / 1000 if wait_ms else None
-        deadline = self._deadline(timeout)
-        if deadline is not None and wait_until is not None:
-            deadline += wait_ms / 1000
-        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        max_messages: int = 1,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Consumption:
+        """Deliveries one by one, without end: `for d in q.consume("emails")`. Each is renewed while you work on it
+        and acked when you ask for the next, unless you settled it.
+
+        Leaving the loop by `break` or by an exception looks the same from here: what was not settled is nacked.
+        In `with q.consume(…) as deliveries:` the end of the block acks it and only an exception nacks.
+        It claims up to `max_messages` at a time, one unless told otherwise; what the loop never came to is released.
+        With `wait` it ends when nothing came for so long. A lease that was lost is logged, and the loop goes on.
+        """
+        command = self._claim_of(topic, group, max_messages, None, lease, consumer)
+        return Consumption(self, command, None if wait is None else milliseconds(wait, "wait") / 1000, timeout)
 
     def ack(self, deliveries: Batch | Iterable[Delivery], *, timeout: Duration | None = None) -> Settled:
         """Finishes deliveries."""
@@ -403,10 +437,8 @@ class Client:
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives deliveries back to be tried again: after `delay`, or as the retry policy says."""
-        delay_ms = None if delay is None else milliseconds(delay, "delay")
-        if delay_ms is not None and not 0 <= delay_ms <= LIMITS.due_ms_ahead_max:
-            raise LimitExceeded(f"delay must be 0 to {LIMITS.due_ms_ahead_max // 1000} seconds.")
-        return self._settle("nack", deliveries, delay_ms=delay_ms, reason=reason, timeout=timeout)
+        later_ms = None if delay is None else delay_ms(delay)
+        return self._settle("nack", deliveries, delay_ms=later_ms, reason=reason, timeout=timeout)
 
     def release(
         self,
@@ -432,10 +464,8 @@ class Client:
         timeout: Duration | None = None,
     ) -> Settled:
         """Holds deliveries for `lease` from now on; by default as long as they were first held for."""
-        lease_ms = None if lease is None else milliseconds(lease, "lease")
-        if lease_ms is not None and not LIMITS.lease_ms_min <= lease_ms <= LIMITS.lease_ms_max:
-            raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
-        return self._settle("extend", deliveries, delay_ms=lease_ms, timeout=timeout)
+        longer_ms = None if lease is None else lease_ms(lease)
+        return self._settle("extend", deliveries, delay_ms=longer_ms, timeout=timeout)
 
     def bury(
         self, deliveries: Batch | Iterable[Delivery], *, reason: str = "", timeout: Duration | None = None
@@ -474,10 +504,21 @@ class Client:
         timeout: Duration | None = None,
     ) -> Settled:
         reason = reason_text(reason)
-        if isinstance(deliveries, Batch):
-            return self._settle_open(verdict, deliveries, delay_ms, reason, timeout)
-        if isinstance(deliveries, Delivery):
-            deliveries = [deliveries]
+        # What the store answers is also noted here: an interruption must not come between the two.
+        with SHIELD:
+            if isinstance(deliveries, Batch):
+                return self._settle_open(verdict, deliveries, delay_ms, reason, timeout)
+            chosen = [deliveries] if isinstance(deliveries, Delivery) else deliveries
+            return self._settle_chosen(verdict, chosen, delay_ms, reason, timeout)
+
+    def _settle_chosen(
+        self,
+        verdict: str,
+        deliveries: Iterable[Delivery],
+        delay_ms: int | None,
+        reason: str,
+        timeout: Duration | None,
+    ) -> Settled:
         done, lost = 0, []
         cancelled: list[Delivery] = []
         for batch, chosen in _by_batch(deliveries).items():
@@ -604,6 +645,12 @@ class Client:
             self._own_name = _consumer_name()
             self._renewal = Renewal(self._renew)
         return self._port
+
+    def _watch(self, command: Claim) -> Watch:
+        return self._alive().watch(command)
+
+    def _wake(self) -> None:
+        self._alive().wake()
 
     def _do(self, command: Any, timeout: Duration | None) -> Any:
         return self._alive().do(command, deadline=self._deadline(timeout))

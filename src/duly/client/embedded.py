@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
@@ -16,6 +18,7 @@ from ..engine.retain import Chores
 from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
+from ..interrupt import SHIELD
 from ..store.contract import Transaction
 
 CHORES_TENANT = "$chores"
@@ -33,6 +36,14 @@ class Port(Protocol):
         """Claims, waiting for something to claim until `wait_until`."""
         ...
 
+    def watch(self, command: Claim) -> Watch:
+        """Claims that never wait, and a way to wait for them that holds nothing."""
+        ...
+
+    def wake(self) -> None:
+        """Ends every wait of this process for something to claim."""
+        ...
+
     def examine(self) -> Iterator[Finding]:
         """Looks the store over."""
         ...
@@ -43,6 +54,21 @@ class Port(Protocol):
 
     def close(self) -> None:
         """Lets go of the store."""
+        ...
+
+
+class Watch(Protocol):
+    """One consumer's eye on one group: looking takes what is due, waiting takes nothing."""
+
+    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+        """Claims what is due now."""
+        ...
+
+    def wait(self, deadline: float) -> None:
+        """Returns when a claim may find what the last one did not, at the deadline, or at `wake`.
+
+        A wake between the last claim and the wait ends it at once.
+        """
         ...
 
 
@@ -72,29 +98,32 @@ class Embedded:
 
     def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "") -> Any:
         kind = type(command)
-        if kind in READS:
-            with self.store.read() as tx:
-                return READS[kind](tx, command)
-        return self.store.write(
-            WRITES[kind], command, tenant=command.tenant, cost=cost, deadline=deadline, publish_id=publish_id
-        )
+        with SHIELD:
+            if kind in READS:
+                with self.store.read() as tx:
+                    return READS[kind](tx, command)
+            return self.store.write(
+                WRITES[kind], command, tenant=command.tenant, cost=cost, deadline=deadline, publish_id=publish_id
+            )
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
-        store = self.store
-        partitions: tuple[int, ...] = ()
+        watch = self.watch(command)
         while True:
-            # Before looking: a ring between the look and the wait must not be missed.
-            ticket = store.ticket(partitions) if partitions else None
-            claimed: Claimed = self.do(command, deadline=deadline)
+            claimed = watch.claim(command.max_messages, deadline=deadline)
             if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
                 return claimed
-            if ticket is None:
-                partitions = claimed.partitions
-                continue
-            store.wait(ticket, until_ms=claimed.next_due, deadline=wait_until)
+            watch.wait(wait_until)
+
+    def watch(self, command: Claim) -> EmbeddedWatch:
+        return EmbeddedWatch(self, command)
+
+    def wake(self) -> None:
+        self.store.wake_all_here()
 
     def examine(self) -> Iterator[Finding]:
-        yield from self.store.examine()
+        with SHIELD:
+            findings = list(self.store.examine())
+        yield from findings
 
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()
@@ -103,6 +132,31 @@ class Embedded:
     def close(self) -> None:
         self._caretaker.stop()
         self._open.close()
+
+
+class EmbeddedWatch:
+    """A watch that sleeps on the store's bell."""
+
+    def __init__(self, port: Embedded, command: Claim) -> None:
+        self._port = port
+        self._command = command
+        self._partitions: tuple[int, ...] = ()
+        self._ticket: Any = None
+        self._next_due: int | None = None
+
+    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+        with SHIELD:
+            # Before looking: a ring between the look and the wait must not be missed.
+            self._ticket = self._port.store.ticket(self._partitions) if self._partitions else None
+        claimed: Claimed = self._port.do(replace(self._command, max_messages=max_messages), deadline=deadline)
+        self._partitions, self._next_due = claimed.partitions, claimed.next_due
+        return claimed
+
+    def wait(self, deadline: float) -> None:
+        # The first look told which partitions to listen to; only a second one can be waited for.
+        if self._ticket is not None:
+            with SHIELD:
+                self._port.store.wait(self._ticket, until_ms=self._next_due, deadline=deadline)
 
 
 class Caretaker:
@@ -122,7 +176,7 @@ class Caretaker:
         """Ends after the chore at hand."""
         self._stopping = True
         if not self._store.forked:
-            self._store.wake_caretaker()
+            self._store.wake_all_here()
             self._thread.join()
 
     def _loop(self) -> None:

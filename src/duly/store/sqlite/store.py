@@ -272,8 +272,8 @@ class SqliteStore:
             finally:
                 connection.close()
 
-    def wake_caretaker(self) -> None:
-        """Wakes whoever waits for chores in this process."""
+    def wake_all_here(self) -> None:
+        """Wakes whoever waits in this process, for messages or for chores."""
         self._bell.ring_all_here()
 
     def close(self) -> None:
