@@ -29,6 +29,7 @@ from .errors import (
     StaleVersion,
     StoreError,
     StoreFull,
+    TimeLimit,
     Timeout,
     TopicExists,
     TopicNotEmpty,
@@ -55,15 +56,22 @@ if TYPE_CHECKING:
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
     from .client.connect import connect
+    from .client.consume import Consumption
+    from .workers.verdict import Bury, RetryLater
+    from .workers.workers import Workers
 
 __version__ = "0.2.0"
 
 # Loaded when first used, so that `import duly` stays quick.
 _LAZY = {
     "Batch": "duly.client.batch",
+    "Bury": "duly.workers.verdict",
     "Client": "duly.client.client",
+    "Consumption": "duly.client.consume",
     "Delivery": "duly.client.batch",
+    "RetryLater": "duly.workers.verdict",
     "Settled": "duly.client.batch",
+    "Workers": "duly.workers.workers",
     "connect": "duly.client.connect",
 }
 
@@ -79,12 +87,14 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "LIMITS",
     "Batch",
+    "Bury",
     "Busy",
     "Client",
     "Closed",
     "Conflict",
     "ConsumeError",
     "ConsumerDescription",
+    "Consumption",
     "CorruptBlock",
     "DeadLetter",
     "Delivery",
@@ -116,6 +126,7 @@ __all__ = [
     "QuotaExceeded",
     "Receipt",
     "Retention",
+    "RetryLater",
     "RetryPolicy",
     "Settled",
     "Span",
@@ -124,6 +135,7 @@ __all__ = [
     "StoreFull",
     "StoredMessage",
     "SystemClock",
+    "TimeLimit",
     "Timeout",
     "TopicDescription",
     "TopicExists",
@@ -131,5 +143,6 @@ __all__ = [
     "TopicNotFound",
     "TopicSettings",
     "Unavailable",
+    "Workers",
     "connect",
 ]

@@ -14,12 +14,14 @@ import duly
 
 PUBLIC = [
     "Batch",
+    "Bury",
     "Busy",
     "Client",
     "Closed",
     "Conflict",
     "ConsumeError",
     "ConsumerDescription",
+    "Consumption",
     "CorruptBlock",
     "DeadLetter",
     "Delivery",
@@ -52,6 +54,7 @@ PUBLIC = [
     "QuotaExceeded",
     "Receipt",
     "Retention",
+    "RetryLater",
     "RetryPolicy",
     "Settled",
     "Span",
@@ -60,6 +63,7 @@ PUBLIC = [
     "StoreFull",
     "StoredMessage",
     "SystemClock",
+    "TimeLimit",
     "Timeout",
     "TopicDescription",
     "TopicExists",
@@ -67,6 +71,7 @@ PUBLIC = [
     "TopicNotFound",
     "TopicSettings",
     "Unavailable",
+    "Workers",
     "connect",
 ]
 
@@ -79,6 +84,7 @@ CLIENT = [
     "claim",
     "close",
     "coming",
+    "consume",
     "consumer",
     "create_group",
     "create_topic",
