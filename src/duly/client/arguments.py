@@ -80,6 +80,13 @@ def lease_ms(lease: Duration) -> int:
     return ms
 
 
+def wait_ms(wait: Duration) -> int:
+    ms = milliseconds(wait, "wait")
+    if not 0 <= ms <= LIMITS.wait_ms_max:
+        raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Claim again to wait longer.")
+    return ms
+
+
 def delay_ms(delay: Duration) -> int:
     ms = milliseconds(delay, "delay")
     if not 0 <= ms <= LIMITS.due_ms_ahead_max:

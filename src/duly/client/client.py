@@ -15,7 +15,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from ..clock import Duration, from_ms, milliseconds, moment_ms, monotonic_s
+from ..clock import Duration, from_ms, moment_ms, monotonic_s
 from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.groups import (
@@ -42,7 +42,7 @@ from ..engine.topics import (
     PurgeTopic,
     UpdateTopic,
 )
-from ..errors import Closed, InvalidArgument, LimitExceeded
+from ..errors import Closed, InvalidArgument
 from ..health import Finding
 from ..interrupt import SHIELD
 from ..limits import LIMITS
@@ -67,6 +67,7 @@ from .arguments import (
     start_at,
     timeout_s,
     topic_settings,
+    wait_ms,
     whole,
 )
 from .arguments import message_id as one_id
@@ -373,14 +374,12 @@ class Client:
 
         The batch is empty when nothing came. Use it in a `with` block to have it renewed and settled.
         """
-        wait_ms = milliseconds(wait, "wait")
-        if not 0 <= wait_ms <= LIMITS.wait_ms_max:
-            raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Claim again to wait longer.")
+        waits_s = wait_ms(wait) / 1000
         command = self._claim_of(topic, group, max_messages, max_bytes, lease, consumer)
-        wait_until = monotonic_s() + wait_ms / 1000 if wait_ms else None
+        wait_until = monotonic_s() + waits_s if waits_s else None
         deadline = self._deadline(timeout)
         if deadline is not None and wait_until is not None:
-            deadline += wait_ms / 1000
+            deadline += waits_s
         return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
 
     def _claim_of(
@@ -422,7 +421,9 @@ class Client:
         With `wait` it ends when nothing came for so long. A lease that was lost is logged, and the loop goes on.
         """
         command = self._claim_of(topic, group, max_messages, None, lease, consumer)
-        return Consumption(self, command, None if wait is None else milliseconds(wait, "wait") / 1000, timeout)
+        if timeout is not None:
+            timeout_s(timeout)
+        return Consumption(self, command, None if wait is None else wait_ms(wait) / 1000, timeout)
 
     def ack(self, deliveries: Batch | Iterable[Delivery], *, timeout: Duration | None = None) -> Settled:
         """Finishes deliveries."""

@@ -157,8 +157,9 @@ class Run:
         with suppress(Closed):
             self._client._wake()
         for claimer in self._claimers:
-            # One that hangs in the store longer than that gives back what it gets.
-            claimer.thread.join(max(0.0, deadline - monotonic_s()))
+            # Only when it is known what they still got can the rest be released. (One that hangs in the store even
+            # longer gives back by itself what it gets.)
+            claimer.thread.join(max(_LAST_ANSWERS_S, deadline - monotonic_s()))
 
     def _finish(self, deadline: float) -> None:
         """Waits for the running handlers, until the grace is over or a second signal comes."""
