@@ -5,9 +5,11 @@ loops that is just what is wanted. Inside the store it would be a disaster: a lo
 given back, a transaction half done. So whatever enters the store does it under SHIELD, and an
 interruption that comes meanwhile is raised when it leaves.
 
-    open ──interrupt──▶ sent ─▶ the exception comes up in the call
-      │ shielded: kept until the shield is left, then raised there
-      └──the call ends──▶ closed: an interruption does nothing any more
+    new ──run──▶ open ──interrupt──▶ sent ─▶ the exception comes up in the call
+                  │ shielded: kept until the shield is left, then raised there
+                  └──the call ends──▶ closed: an interruption does nothing any more
+
+An interruption that comes before the call has begun is kept too, and raised instead of it.
 
 An exception that was sent is waiting in the thread until its next function call. `_let_in` is one:
 called after the state was changed it makes sure that nothing sent before comes up later.
@@ -34,9 +36,10 @@ class Interruptible:
     def __init__(self, kind: type[BaseException]) -> None:
         self._kind = kind
         self._lock = threading.Lock()
-        self._open = False
+        self._open = True
         self._kept = False
-        self._shields = 0
+        # Until the call begins it is shielded.
+        self._shields = 1
         self._thread_id = 0
 
     def run(self, call: Callable[[], T]) -> T:
@@ -45,7 +48,7 @@ class Interruptible:
         _here.call = self
         try:
             try:
-                self._open = True
+                self.leave_shield()
                 return call()
             finally:
                 self._close()

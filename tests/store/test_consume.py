@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -75,9 +76,12 @@ def leave_by_return(q: duly.Client) -> bytes:
 
 
 def leave_by_exception(q: duly.Client) -> None:
-    with pytest.raises(ValueError, match="no such address"):
+    def fail() -> None:
         for _ in q.consume("emails"):
             raise ValueError("no such address")
+
+    with pytest.raises(ValueError, match="no such address"):
+        fail()
 
 
 @pytest.mark.parametrize("leave", [leave_by_break, leave_by_return, leave_by_exception])
@@ -106,9 +110,10 @@ def test_a_with_block_tells_a_break_from_an_exception(q: duly.Client, emails: st
         for _ in deliveries:
             break
     assert states(q) == {b"2": "ready"}
-    with pytest.raises(ValueError, match="no such address"), q.consume(emails) as deliveries:
-        for _ in deliveries:
-            raise ValueError("no such address")
+    deliveries = q.consume(emails)
+    next(deliveries)
+    with pytest.raises(ValueError, match="no such address"), deliveries:
+        raise ValueError("no such address")
     assert states(q) == {b"2": "retrying"}
     assert reason_of(q, b"2") == "ValueError: no such address"
 
@@ -158,9 +163,17 @@ def test_a_group_of_a_log(q: duly.Client, orders: str) -> None:
 
 
 def test_bad_arguments_are_refused_at_once(q: duly.Client, emails: str) -> None:
-    for wrong in ({"max_messages": 0}, {"lease": 0}, {"group": ""}, {"wait": "5s"}, {"wait": -1}, {"timeout": 0}):
+    wrongs: list[dict[str, Any]] = [
+        {"max_messages": 0},
+        {"lease": 0},
+        {"group": ""},
+        {"wait": "5s"},
+        {"wait": -1},
+        {"timeout": 0},
+    ]
+    for wrong in wrongs:
         with pytest.raises(duly.InvalidArgument):
-            q.consume(emails, **wrong)  # type: ignore[arg-type]
+            q.consume(emails, **wrong)
     with pytest.raises(duly.TopicNotFound):
         next(q.consume("nowhere"))
 
