@@ -104,6 +104,10 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
             ],
         )
+    (home / "tasks.py").write_text(
+        "import duly\nworkers = duly.Workers()\n"
+        "workers.on('emails')(lambda d: None)\nworkers.on('orders', group='billing')(lambda d: None)\n"
+    )
     (home / "invoice.pdf").write_bytes(b"%PDF\xff\x00")
     (home / "events.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
     (home / "campaign.jsonl").write_text('{"payload": "hi", "id": "hi-1"}\n{"payload": {"n": 2}, "due": 60}\n')
@@ -150,7 +154,7 @@ def run_example(example: str, *more: str) -> Ran:
 class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
-            words("publish claim read move cancel get browse coming held release stats limits doctor")
+            words("publish claim read move cancel get browse coming work held release stats limits doctor")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -230,6 +234,10 @@ GROUP_COMMANDS = {
 }
 
 
+# These name no topic themselves.
+WITHOUT_NAMES = {"release": "--consumer c", "work": "tasks:workers"}
+
+
 def filled(path: str, template: str, topic: str, group: str) -> list[str]:
     names = {"T": topic, "G": group}
     return path.split() + [names.get(word, word) for word in template.split()]
@@ -238,7 +246,7 @@ def filled(path: str, template: str, topic: str, group: str) -> list[str]:
 class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
-        without_names = {"topics create", "topics list", "stats", "limits", "doctor", "release"}
+        without_names = {"topics create", "topics list", "stats", "limits", "doctor", *WITHOUT_NAMES}
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)
@@ -258,7 +266,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("topics create", "limits")])
     def test_a_missing_store_is_said_and_not_made(self, path: str, folder: Path) -> None:
-        template = (TOPIC_COMMANDS | GROUP_COMMANDS).get(path, "--consumer c" if path == "release" else "")
+        template = (TOPIC_COMMANDS | GROUP_COMMANDS).get(path, WITHOUT_NAMES.get(path, ""))
         ran = refused(*filled(path, template, "orders", "billing"))
         assert ran.code == 1
         assert "no store at 'app.duly'" in ran.err
@@ -272,7 +280,7 @@ class TestErrors:
         assert "--nonsense" in ran.err
         assert f"{path} --help" in ran.err
 
-    @pytest.mark.parametrize("path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held"}), "release"])
+    @pytest.mark.parametrize("path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held"}), *WITHOUT_NAMES])
     def test_a_missing_argument_is_a_usage_error(self, path: str) -> None:
         ran = refused(*path.split())
         assert ran.code == 2

@@ -17,6 +17,7 @@ _NOT_OURS = tuple(
 )
 
 Stamp = tuple[int, int]
+_WRITTEN_SINCE: Stamp = (-1, -1)
 
 
 def application_files() -> set[str]:
@@ -29,9 +30,13 @@ def _is_ours(path: str) -> bool:
     return path.endswith(".py") and not os.path.realpath(path).startswith(_NOT_OURS)
 
 
-def watch(changed: Callable[[str], None], also: Iterable[str] = ()) -> None:
-    """Calls `changed`, once, with a file that is no longer as it was; from a thread of its own."""
-    stamps = {path: _stamp(path) for path in application_files().union(filter(_is_ours, also))}
+def watch(changed: Callable[[str], None], *, since_ms: int, also: Iterable[str] = ()) -> None:
+    """Calls `changed`, once, with a file that is no longer as it was at a time before it was imported.
+
+    From a thread of its own.
+    """
+    paths = application_files().union(filter(_is_ours, also))
+    stamps = {path: _stamp_before(path, since_ms) for path in paths}
     threading.Thread(target=_watch, args=(stamps, changed), name="duly-reload", daemon=True).start()
 
 
@@ -47,6 +52,12 @@ def _changed(stamps: dict[str, Stamp]) -> str | None:
         # Imported since: from now on it is watched.
         stamps.setdefault(path, _stamp(path))
     return next((path for path, before in stamps.items() if _stamp(path) != before), None)
+
+
+def _stamp_before(path: str, since_ms: int) -> Stamp:
+    """The file's stamp; if it was written since, one that no file has: what was imported may be what it was before."""
+    stamp = _stamp(path)
+    return _WRITTEN_SINCE if stamp[0] >= since_ms * 1_000_000 else stamp
 
 
 def _stamp(path: str) -> Stamp:

@@ -29,10 +29,7 @@ def target(text: str) -> str:
 @command(
     app,
     "work",
-    examples=[
-        "duly work tasks:workers --drain",
-        "duly work tasks:workers --processes 2 --threads 8 --grace 10s --drain",
-    ],
+    examples=["duly work tasks:workers --processes 2 --threads 8 --grace 10s --drain"],
 )
 def work(
     target: Annotated[

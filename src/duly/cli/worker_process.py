@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..clock import SystemClock
 from ..errors import Error, InvalidArgument, NotFound
 from ..events import log
 from . import reload
 from .assignment import EXIT_REFUSED, EXIT_RELOAD, EXIT_STUCK, Assignment, show_log
-from .program import with_hint
-from .show import complain
 
 if TYPE_CHECKING:
     from ..workers.workers import Workers
@@ -41,15 +40,13 @@ def main() -> None:
     """Works, and leaves with a code that says how it ended."""
     assignment = msgspec.json.decode(sys.argv[1], type=Assignment)
     sys.path.insert(0, os.getcwd())
+    began_ms = SystemClock().now_ms()
     try:
-        code, left_running = _work(assignment)
-    except ImportFailed as error:
-        complain(with_hint(error))
-        if assignment.reload and error.files:
-            _wait_for_change(error.files)
-        code, left_running = EXIT_REFUSED, False
+        code, left_running = _work(assignment, began_ms)
     except Error as error:
-        complain(with_hint(error))
+        _complain(error)
+        if assignment.reload and isinstance(error, ImportFailed):
+            _wait_for_change(error.files, began_ms)
         code, left_running = EXIT_REFUSED, False
     if left_running:
         # A handler's thread cannot be ended, and what it started might be waited for, for ever.
@@ -57,7 +54,15 @@ def main() -> None:
     sys.exit(code)
 
 
-def _work(assignment: Assignment) -> tuple[int, bool]:
+def _complain(error: Error) -> None:
+    # Only who complains loads what that needs.
+    from .program import with_hint
+    from .show import complain
+
+    complain(with_hint(error))
+
+
+def _work(assignment: Assignment, began_ms: int) -> tuple[int, bool]:
     """The exit code, and whether handlers are still running."""
     from ..client.connect import connect
     from ..workers.run import Told
@@ -66,7 +71,7 @@ def _work(assignment: Assignment) -> tuple[int, bool]:
     show_log(as_json=assignment.as_json)
     changed = threading.Event()
     if assignment.reload:
-        reload.watch(lambda path: _reload(path, changed, workers.stop))
+        reload.watch(lambda path: _reload(path, changed, workers.stop), since_ms=began_ms)
     threading.Thread(target=_stop_with_supervisor, args=(workers.stop,), name="duly-parent", daemon=True).start()
     with connect(assignment.store, tenant=assignment.tenant) as client:
         ending = workers.run_to_end(
@@ -139,9 +144,9 @@ def _reload(path: str, changed: threading.Event, stop: Callable[[], None]) -> No
     stop()
 
 
-def _wait_for_change(files: list[str]) -> None:
+def _wait_for_change(files: list[str], began_ms: int) -> None:
     """Waits until the application may be importable, and leaves to be started again; or with the supervisor."""
-    reload.watch(lambda _: _leave_at_once(EXIT_RELOAD), also=files)
+    reload.watch(lambda _: _leave_at_once(EXIT_RELOAD), since_ms=began_ms, also=files)
     _stop_with_supervisor(lambda: _leave_at_once(0))
 
 
