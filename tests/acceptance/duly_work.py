@@ -56,7 +56,12 @@ class Work:
         self.log_path = folder / "log"
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [DULY, "work", "tasks:workers", *args], cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [DULY, "work", "tasks:workers", *args],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
 
     @property
@@ -65,6 +70,10 @@ class Work:
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
+
+    def ctrl_c(self) -> None:
+        """What a terminal does: every process of the group gets the signal."""
+        os.killpg(self.process.pid, signal.SIGINT)
 
     def ended(self, within_s: float = 30) -> int:
         return self.process.wait(within_s)

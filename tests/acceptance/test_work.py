@@ -61,9 +61,12 @@ def test_ctrl_c_stops_and_a_second_one_releases_at_once(q: duly.Client, folder: 
     q.publish("emails", b"long")
     with work(folder, "--grace", "1h") as running:
         eventually(lambda: len(notes(folder, "start")) == 1)
-        running.signal(signal.SIGINT)
+        running.ctrl_c()
         eventually(lambda: running.log.count("stopping: SIGINT") == 1)
-        running.signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.ended(0.5)
+        assert attempts(q) == {b"long": ("leased", 1)}, "the first leaves it its grace"
+        running.ctrl_c()
         assert running.ended() == 0
     assert attempts(q) == {b"long": ("ready", 0)}
 

@@ -69,7 +69,9 @@ def test_what_has_not_ended_when_the_grace_is_over_is_released(
     assert "came to nothing" not in caplog.text
 
 
-def test_an_ack_under_way_is_waited_for(q: duly.Client, workers: duly.Workers, path: str) -> None:
+def test_an_ack_under_way_is_waited_for(
+    q: duly.Client, workers: duly.Workers, caplog: pytest.LogCaptureFixture
+) -> None:
     """To leave in the middle of it would be to deliver the message twice."""
     ended = threading.Event()
     workers.on("emails", concurrency=8)(lambda d: ended.set())
@@ -81,6 +83,7 @@ def test_an_ack_under_way_is_waited_for(q: duly.Client, workers: duly.Workers, p
         assert held(q) == 0
         workers.run(q, drain=True)
         assert unsettled(q) == []
+    assert "came to nothing" not in caplog.text, "nothing is both acked and released"
 
 
 def test_stop_does_not_wait_for_a_claim_that_waits(q: duly.Client, workers: duly.Workers) -> None:

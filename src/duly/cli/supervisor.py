@@ -21,12 +21,12 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 
 import msgspec
 
 from ..clock import monotonic_s
 from ..events import log
+from ..workers.mailbox import Mailbox
 from ..workers.signals import on_signals
 from .assignment import EXIT_REFUSED, EXIT_RELOAD, EXIT_STUCK, Assignment
 
@@ -84,7 +84,7 @@ class Supervisor:
     processes: int
     restarts: int = 0
     _members: list[Member] = field(default_factory=list)
-    _told: SimpleQueue[Told] = field(default_factory=SimpleQueue)
+    _told: Mailbox[Told] = field(default_factory=Mailbox)
     _refused: bool = False
     _killed: bool = False
     # When those that have not ended are killed; None while nobody wants them to end.
@@ -94,7 +94,7 @@ class Supervisor:
         """Works until told to stop, or until all are drained; returns an exit code."""
         self._members = [Member(number + 1) for number in range(self.processes)]
         self._members[0].start_at = monotonic_s()
-        with on_signals(lambda number: self._told.put(Signalled(number))):
+        with on_signals(self._told, Signalled):
             while self._going_on():
                 self._start_due()
                 self._hear()
@@ -108,9 +108,8 @@ class Supervisor:
         """Waits for the next thing to happen, or for the next moment something is to be done."""
         moments = [member.start_at for member in self._members if member.start_at is not None]
         moments += [] if self._kill_at is None else [self._kill_at]
-        try:
-            told = self._told.get(timeout=max(0.0, min(moments) - monotonic_s()) if moments else None)
-        except Empty:
+        told = self._told.get(max(0.0, min(moments) - monotonic_s()) if moments else None)
+        if told is None:
             return
         if isinstance(told, Signalled):
             log.info("stopping: %s", signal.Signals(told.number).name)

@@ -10,5 +10,6 @@ verdict.py   how a handler's end is answered: ack, nack, bury
 threads.py   the threads of sync handlers
 tasks.py     the event loop of async handlers
 watchdog.py  time limits
+mailbox.py   what a run waits on, and signals can reach
 signals.py   SIGTERM and SIGINT, while a run has the main thread
 """

@@ -8,7 +8,7 @@ run itself, on the thread that called it, only waits to be told something:
                                                               └ grace over, or a second signal:
                                                                 the rest is released ─▶ over
 
-What it is told goes through a SimpleQueue, which alone of all ways to wake a thread may be used in a signal handler.
+What it is told goes through a mailbox (mailbox.py), which also a signal handler may use.
 
 Nothing here polls. Idle, a claimer sleeps on the store's bell, the watchdog and the renewal on their next moment.
 """
@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from ..client.batch import Batch
@@ -31,6 +30,7 @@ from ..events import log
 from .claimer import Claimer
 from .handler import Handler
 from .job import Hold, Job
+from .mailbox import Mailbox
 from .tasks import Tasks
 from .threads import Threads
 from .turns import Turns
@@ -46,7 +46,7 @@ _LAST_ANSWERS_S = 10.0
 
 
 class Told(enum.Enum):
-    """What a run can be told."""
+    """What a run can be told. The second signal ends the grace, a second stop does not."""
 
     STOP = enum.auto()
     SIGNAL = enum.auto()
@@ -81,7 +81,7 @@ class Run:
         self._grace_s = grace_s
         self._drain = drain
         self._leave_when_stuck = leave_when_stuck
-        self._told: SimpleQueue[Told] = SimpleQueue()
+        self.told: Mailbox[Told] = Mailbox()
         self._signals = 0
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
@@ -116,15 +116,11 @@ class Run:
 
     def stop(self) -> None:
         """Ends it: running handlers get their grace. From any thread."""
-        self._told.put(Told.STOP)
-
-    def signalled(self, _number: int) -> None:
-        """A signal came: like stop, and the second one ends the grace. From a signal handler."""
-        self._told.put(Told.SIGNAL)
+        self.told.put(Told.STOP)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
-        self._told.put(Told.FAILED)
+        self.told.put(Told.FAILED)
 
     # From beginning to end
 
@@ -144,9 +140,9 @@ class Run:
 
     def _wait_for_end(self) -> Told:
         while True:
-            told = self._told.get()
+            told = self.told.get()
             self._signals += told is Told.SIGNAL
-            if told is not Told.ENDED:
+            if told not in (None, Told.ENDED):
                 return told
 
     def _stop_claiming(self, deadline: float) -> None:
@@ -164,10 +160,7 @@ class Run:
     def _finish(self, deadline: float) -> None:
         """Waits for the running handlers, until the grace is over or a second signal comes."""
         while self._jobs and self._signals < 2 and (left_s := deadline - monotonic_s()) > 0:
-            try:
-                self._signals += self._told.get(timeout=left_s) is Told.SIGNAL
-            except Empty:
-                return
+            self._signals += self.told.get(left_s) is Told.SIGNAL
 
     def _release_rest(self) -> None:
         with self._lock:
@@ -190,8 +183,7 @@ class Run:
         """What is left is being settled: to leave now would be to deliver it twice."""
         deadline = monotonic_s() + _LAST_ANSWERS_S
         while self._jobs and (left_s := deadline - monotonic_s()) > 0:
-            with suppress(Empty):
-                self._told.get(timeout=left_s)
+            self.told.get(left_s)
 
     def _close(self) -> None:
         self._watchdog.close()
@@ -244,7 +236,7 @@ class Run:
         job.hold.let_go()
         claimer.give(1)
         if self._stopping.is_set():
-            self._told.put(Told.ENDED)
+            self.told.put(Told.ENDED)
         elif self._drain and last:
             # What it published, perhaps, everyone has to look for again.
             self._client._wake()
@@ -255,7 +247,7 @@ class Run:
             looked = [self._found_nothing.get(other) == self._ended for other in self._claimers]
             drained = self._drain and not self._jobs and all(looked)
         if drained:
-            self._told.put(Told.DRAINED)
+            self.told.put(Told.DRAINED)
 
     # Time limits
 
@@ -274,7 +266,7 @@ class Run:
         self._tasks.write_off(job)
         self._settlers.submit(self._give_back_stuck, job)
         if self._leave_when_stuck:
-            self._told.put(Told.STUCK)
+            self.told.put(Told.STUCK)
 
     def _give_back_stuck(self, job: Job) -> None:
         if not job.delivery.settled:

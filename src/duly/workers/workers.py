@@ -18,7 +18,7 @@ from ..client.arguments import count, flag
 from ..clock import Duration, milliseconds
 from ..errors import Conflict, GroupNotFound, InvalidArgument
 from .handler import CONCURRENCY_MAX, Function, Handler, make_handler
-from .run import Ending, Run
+from .run import Ending, Run, Told
 from .signals import on_signals
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Workers:
         self._check(client)
         run = self._begin(client, threads, grace_s, drain, leave_when_stuck)
         try:
-            with on_signals(run.signalled):
+            with on_signals(run.told, lambda _: Told.SIGNAL):
                 ready()
                 return run.run()
         finally:
