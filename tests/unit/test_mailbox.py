@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 
@@ -44,6 +45,12 @@ def kill_after(pause_s: float) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def kill_this_thread() -> None:
+    # The reader sleeps by then.
+    time.sleep(0.1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+
 def test_a_signal_is_heard_whenever_it_comes() -> None:
     """Also when it comes just before the thread falls asleep: a queue or a lock sleeps through some of these."""
     seed = random.randrange(2**32)
@@ -51,10 +58,19 @@ def test_a_signal_is_heard_whenever_it_comes() -> None:
     draw = random.Random(seed)
     mailbox: Mailbox[int] = Mailbox()
     with on_signals(mailbox, lambda number: number):
-        for _ in range(scaled(300, 5000)):
+        for _ in range(scaled(200, 5000)):
             killer = Aside(partial(kill_after, draw.uniform(0, 0.0005)))
             assert mailbox.get(10) == signal.SIGTERM
             killer.result()
+
+
+def test_a_signal_that_another_thread_gets_is_heard_too() -> None:
+    """The kernel may give it to any thread, and then nothing interrupts the main one's sleep."""
+    mailbox: Mailbox[int] = Mailbox()
+    with on_signals(mailbox, lambda number: number):
+        killer = Aside(kill_this_thread)
+        assert mailbox.get(10) == signal.SIGTERM
+        killer.result()
 
 
 def test_what_listened_before_listens_again() -> None:

@@ -11,6 +11,7 @@ import time
 import pytest
 
 import duly
+from duly.workers.job import Hold, Job
 from tests.store.patience import Aside, eventually
 
 from .conftest import Gate, held, unsettled, working
@@ -84,6 +85,15 @@ def test_an_ack_under_way_is_waited_for(
         workers.run(q, drain=True)
         assert unsettled(q) == []
     assert "came to nothing" not in caplog.text, "nothing is both acked and released"
+
+
+def test_of_all_who_come_to_settle_a_message_the_first_has_it(q: duly.Client, workers: duly.Workers) -> None:
+    workers.on("emails")(lambda d: None)
+    q.publish("emails", b"1")
+    batch = q.claim("emails")
+    job = Job(workers.handlers[0], batch[0], Hold(batch, q.renew))
+    assert [job.take(), job.take(), job.take()] == [True, False, False]
+    job.hold.let_go()
 
 
 def test_stop_does_not_wait_for_a_claim_that_waits(q: duly.Client, workers: duly.Workers) -> None:
