@@ -68,8 +68,9 @@ def test_a_signal_that_another_thread_gets_is_heard_too() -> None:
     """The kernel may give it to any thread, and then nothing interrupts the main one's sleep."""
     mailbox: Mailbox[int] = Mailbox()
     with on_signals(mailbox, lambda number: number):
-        killer = Aside(kill_this_thread)
+        killer, began = Aside(kill_this_thread), time.monotonic()
         assert mailbox.get(10) == signal.SIGTERM
+        assert time.monotonic() - began < 5
         killer.result()
 
 
