@@ -13,6 +13,7 @@ from ..clock import Duration, from_ms
 from ..engine.claimed import Claimed, Parcel
 from ..engine.settling import Token, Verdicts
 from ..errors import LeaseLost
+from ..interrupt import SHIELD
 from ..message import made_id
 
 if TYPE_CHECKING:
@@ -348,15 +349,20 @@ class Batch(Sequence[Delivery]):
         return delivery._lost or delivery._lease_id in self._lost
 
     def __enter__(self) -> Batch:
-        if self._count:
-            self._stop_renewal = self.client.renew(self)
+        try:
+            with SHIELD:
+                if self._count:
+                    self._stop_renewal = self.client.renew(self)
+        except BaseException:
+            # An interruption that waited for us: nobody will call __exit__, and it must not be renewed for ever.
+            self._end_renewal()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._stop_renewal is not None:
-            self._stop_renewal()
+        self._end_renewal()
         if error is not None:
             self.nack(reason=f"{type(error).__name__}: {error}")
         elif lost := self.ack().lost:
@@ -364,6 +370,10 @@ class Batch(Sequence[Delivery]):
                 f"The lease on {len(lost)} of {self._count} messages expired or was taken over: they will be "
                 "delivered again. Make the lease longer, or the batch smaller."
             )
+
+    def _end_renewal(self) -> None:
+        if self._stop_renewal is not None:
+            self._stop_renewal()
 
     def __repr__(self) -> str:
         return f"<Batch of {self._count} from {self.topic!r} for group {self.group!r}>"

@@ -21,6 +21,7 @@ from ..clock import Duration, monotonic_s
 from ..engine.claimed import Claim
 from ..errors import Closed, LeaseLost
 from ..events import log
+from ..interrupt import SHIELD
 from .batch import Batch, Delivery
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ class Consumption(Iterator[Delivery]):
             watch.wait(now + LOOK_AGAIN_S if until is None else until)
 
     def _hold(self, batch: Batch) -> None:
-        self._stop_renewing()
-        self._stop_renewal = self._client.renew(batch)
-        self._ahead.extend(batch)
+        with SHIELD:
+            self._stop_renewing()
+            self._stop_renewal = self._client.renew(batch)
+            self._ahead.extend(batch)
 
     def _settle_at_hand(self, reason: str | None = None) -> None:
         """Ends the delivery at hand, if it is open: acked, or nacked for a reason."""

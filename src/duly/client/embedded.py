@@ -78,8 +78,9 @@ class Embedded:
     def __init__(self, open_store: Callable[[], Any]) -> None:
         self._open_store = open_store
         self._lock = threading.Lock()
-        self._open: Any = open_store()
-        self._caretaker = Caretaker(self._open)
+        with SHIELD:
+            self._open: Any = open_store()
+            self._caretaker = Caretaker(self._open)
 
     @property
     def store(self) -> Any:
@@ -130,8 +131,9 @@ class Embedded:
         return now
 
     def close(self) -> None:
-        self._caretaker.stop()
-        self._open.close()
+        with SHIELD:
+            self._caretaker.stop()
+            self._open.close()
 
 
 class EmbeddedWatch:

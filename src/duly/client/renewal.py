@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..clock import monotonic_s
 from ..errors import Error
 from ..events import log
+from ..interrupt import SHIELD
 
 if TYPE_CHECKING:
     from .batch import Batch
@@ -21,13 +23,17 @@ _ENDED_KEPT = 64
 
 
 class Renewal:
-    """Extends each batch's leases when a third of their time is over. A batch that has ended is forgotten at once."""
+    """Extends each batch's leases when a third of their time is over. A batch that has ended is forgotten at once.
+
+    So is one that nobody has any more, because its `with` block was interrupted at a bad moment: nobody could settle
+    it, and renewed it would be held for ever.
+    """
 
     def __init__(self, extend: Callable[[Batch], None]) -> None:
         self._extend = extend
         self._due: list[tuple[float, int]] = []
         self._order = itertools.count()
-        self._active: dict[int, Batch] = {}
+        self._active: dict[int, weakref.ref[Batch]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -35,8 +41,8 @@ class Renewal:
     def start(self, batch: Batch) -> Callable[[], None]:
         """Begins to renew a batch; what it returns ends it."""
         number = next(self._order)
-        with self._changed:
-            self._active[number] = batch
+        with SHIELD, self._changed:
+            self._active[number] = weakref.ref(batch)
             self._push(batch, number)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._loop, name="duly-renewal", daemon=True)
@@ -45,7 +51,7 @@ class Renewal:
                 self._changed.notify()
 
         def stop() -> None:
-            with self._changed:
+            with SHIELD, self._changed:
                 self._active.pop(number, None)
                 self._sweep()
 
@@ -76,8 +82,9 @@ class Renewal:
                 if self._closed:
                     return
                 _, number = heapq.heappop(self._due)
-                batch = self._active.get(number)
+                batch = self._active[number]() if number in self._active else None
                 if batch is None:
+                    self._active.pop(number, None)
                     continue
             try:
                 self._extend(batch)
