@@ -31,6 +31,7 @@ from .errors import (
     StoreError,
     StoreExists,
     StoreFull,
+    TimeLimit,
     Timeout,
     TopicExists,
     TopicNotEmpty,
@@ -57,8 +58,11 @@ if TYPE_CHECKING:
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
     from .client.connect import connect, list_backups, restore, verify_backups
+    from .client.consume import Consumption
     from .store.contract import Backup
     from .store.sqlite.application import Transaction
+    from .workers.verdict import Bury, RetryLater
+    from .workers.workers import Workers
 
 __version__ = "0.2.0"
 
@@ -66,10 +70,14 @@ __version__ = "0.2.0"
 _LAZY = {
     "Backup": "duly.store.contract",
     "Batch": "duly.client.batch",
+    "Bury": "duly.workers.verdict",
     "Client": "duly.client.client",
+    "Consumption": "duly.client.consume",
     "Delivery": "duly.client.batch",
+    "RetryLater": "duly.workers.verdict",
     "Settled": "duly.client.batch",
     "Transaction": "duly.store.sqlite.application",
+    "Workers": "duly.workers.workers",
     "connect": "duly.client.connect",
     "list_backups": "duly.client.connect",
     "restore": "duly.client.connect",
@@ -89,6 +97,7 @@ __all__ = [
     "LIMITS",
     "Backup",
     "Batch",
+    "Bury",
     "Busy",
     "Client",
     "ClockReading",
@@ -96,6 +105,7 @@ __all__ = [
     "Conflict",
     "ConsumeError",
     "ConsumerDescription",
+    "Consumption",
     "CorruptBackup",
     "CorruptBlock",
     "DeadLetter",
@@ -128,6 +138,7 @@ __all__ = [
     "QuotaExceeded",
     "Receipt",
     "Retention",
+    "RetryLater",
     "RetryPolicy",
     "Settled",
     "Span",
@@ -137,6 +148,7 @@ __all__ = [
     "StoreFull",
     "StoredMessage",
     "SystemClock",
+    "TimeLimit",
     "Timeout",
     "TopicDescription",
     "TopicExists",
@@ -145,6 +157,7 @@ __all__ = [
     "TopicSettings",
     "Transaction",
     "Unavailable",
+    "Workers",
     "connect",
     "list_backups",
     "restore",

@@ -17,7 +17,8 @@
     │   └── PublishUnknown       carries the publish id to repeat it with
     ├── ConsumeError
     │   ├── LeaseLost
-    │   └── OffsetTruncated
+    │   ├── OffsetTruncated
+    │   └── TimeLimit            raised inside a handler
     ├── Unavailable              try again later; nothing was done
     │   ├── Busy
     │   ├── Timeout              also a TimeoutError
@@ -161,6 +162,12 @@ class OffsetTruncated(ConsumeError):
 
     code = "offset_truncated"
     first_offset: int
+
+
+class TimeLimit(ConsumeError):
+    """The handler ran into its time limit. Clean up and end; if it needs longer, call on() with a larger time_limit."""
+
+    code = "time_limit"
 
 
 class Unavailable(Error):

@@ -105,6 +105,10 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ],
         )
         q.backup(home / "backups")
+    (home / "tasks.py").write_text(
+        "import duly\nworkers = duly.Workers()\n"
+        "workers.on('emails')(lambda d: None)\nworkers.on('orders', group='billing')(lambda d: None)\n"
+    )
     (home / "invoice.pdf").write_bytes(b"%PDF\xff\x00")
     (home / "events.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
     (home / "campaign.jsonl").write_text('{"payload": "hi", "id": "hi-1"}\n{"payload": {"n": 2}, "due": 60}\n')
@@ -150,7 +154,7 @@ def run_example(example: str, *more: str) -> Ran:
 class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
-            words("publish claim read move cancel get browse coming held release stats limits doctor clock")
+            words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
             + words("backup restore pause resume")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
@@ -231,6 +235,10 @@ GROUP_COMMANDS = {
 }
 
 
+# These name no topic themselves.
+WITHOUT_NAMES = {"release": "--consumer c", "work": "tasks:workers", "backup": "backups"}
+
+
 def filled(path: str, template: str, topic: str, group: str) -> list[str]:
     names = {"T": topic, "G": group}
     return path.split() + [names.get(word, word) for word in template.split()]
@@ -239,8 +247,8 @@ def filled(path: str, template: str, topic: str, group: str) -> list[str]:
 class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
-        without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", "release"}
-        without_names |= set(words("backup restore pause resume"))
+        without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
+        without_names |= set(words("restore pause resume"))
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)
@@ -260,8 +268,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("topics create", "limits", "restore")])
     def test_a_missing_store_is_said_and_not_made(self, path: str, folder: Path) -> None:
-        others = {"release": "--consumer c", "backup": "backups"}
-        template = (TOPIC_COMMANDS | GROUP_COMMANDS | others).get(path, "")
+        template = (TOPIC_COMMANDS | GROUP_COMMANDS).get(path, WITHOUT_NAMES.get(path, ""))
         ran = refused(*filled(path, template, "orders", "billing"))
         assert ran.code == 1
         assert "no store at 'app.duly'" in ran.err
@@ -275,7 +282,7 @@ class TestErrors:
         assert "--nonsense" in ran.err
         assert f"{path} --help" in ran.err
 
-    @pytest.mark.parametrize("path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held"}), "release"])
+    @pytest.mark.parametrize("path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held"}), *WITHOUT_NAMES])
     def test_a_missing_argument_is_a_usage_error(self, path: str) -> None:
         ran = refused(*path.split())
         assert ran.code == 2

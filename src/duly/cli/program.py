@@ -79,7 +79,7 @@ def _exit_code(run: Callable[[], Any]) -> int:
         code = run()
         sys.stdout.flush()
     except Error as error:
-        complain(_with_hint(error))
+        complain(with_hint(error))
         return 1
     except TyperException as error:
         complain(_usage(error))
@@ -102,7 +102,8 @@ def _exit_code(run: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _with_hint(error: Error) -> str:
+def with_hint(error: Error) -> str:
+    """The error's message, and how what it advises is done from a shell."""
     hint = next((text for kind, text in _HERE.items() if isinstance(error, kind)), None)
     return str(error) if hint is None else f"{error} Here: {hint.format_map(error.facts)}."
 

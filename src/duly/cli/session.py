@@ -51,13 +51,14 @@ class Session:
     def client(self, *, create: bool = False, consumer: str | None = None) -> Iterator[Client]:
         """A client of the store. Only `create` makes the file; else a missing one is an error."""
         if not create:
-            self._must_exist()
+            self.must_exist()
         from ..client.connect import connect
 
         with connect(self.store, tenant=self.tenant, consumer=consumer) as client:
             yield client
 
-    def _must_exist(self) -> None:
+    def must_exist(self) -> None:
+        """Refuses a file that is not there."""
         if self.store and self.store != ":memory:" and "://" not in self.store and not os.path.exists(self.store):
             raise NotFound(
                 f"There is no store at {self.store!r}. "

@@ -74,6 +74,27 @@ def timeout_s(timeout: Duration) -> float:
     return ms / 1000
 
 
+def lease_ms(lease: Duration) -> int:
+    ms = milliseconds(lease, "lease")
+    if not LIMITS.lease_ms_min <= ms <= LIMITS.lease_ms_max:
+        raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
+    return ms
+
+
+def wait_ms(wait: Duration) -> int:
+    ms = milliseconds(wait, "wait")
+    if not 0 <= ms <= LIMITS.wait_ms_max:
+        raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Claim again to wait longer.")
+    return ms
+
+
+def delay_ms(delay: Duration) -> int:
+    ms = milliseconds(delay, "delay")
+    if not 0 <= ms <= LIMITS.due_ms_ahead_max:
+        raise LimitExceeded(f"delay must be 0 to {LIMITS.due_ms_ahead_max // 1000} seconds.")
+    return ms
+
+
 def place_after(after: object) -> tuple[int, int]:
     if (
         not isinstance(after, tuple)

@@ -13,6 +13,7 @@ from ..clock import Duration, from_ms
 from ..engine.claimed import Claimed, Parcel
 from ..engine.settling import Token, Verdicts
 from ..errors import LeaseLost
+from ..interrupt import SHIELD
 from ..message import made_id
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class Delivery:
     def cancelled(self) -> bool:
         """Whether it was cancelled while you hold it, as far as the last extension (or renewal) told."""
         return self._batch.is_cancelled(self._lease_id, self._index)
+
+    @property
+    def lost(self) -> bool:
+        """Whether its lease is known to have been lost, as far as the last settling, extension or renewal told."""
+        return not self._settled and self._batch._has_lost(self)
 
     def json(self) -> Any:
         """The payload read as JSON."""
@@ -335,7 +341,8 @@ class Batch(Sequence[Delivery]):
             elif index in gone:
                 continue
             elif settles:
-                self._open[token.lease_id] -= 1
+                # A renewal under way at the same time may have found the lease gone, and noted it so already.
+                self._open[token.lease_id] = max(0, self._open[token.lease_id] - 1)
             else:
                 self._expires_at[token.lease_id] = verdicts.expires_at
 
@@ -378,15 +385,20 @@ class Batch(Sequence[Delivery]):
         return delivery._lost or delivery._lease_id in self._lost
 
     def __enter__(self) -> Batch:
-        if self._count:
-            self._stop_renewal = self.client.renew(self)
+        try:
+            with SHIELD:
+                if self._count:
+                    self._stop_renewal = self.client.renew(self)
+        except BaseException:
+            # An interruption that waited for us: nobody will call __exit__, and it must not be renewed for ever.
+            self._end_renewal()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._stop_renewal is not None:
-            self._stop_renewal()
+        self._end_renewal()
         if error is not None:
             self.nack(reason=f"{type(error).__name__}: {error}")
         elif lost := self.ack().lost:
@@ -394,6 +406,10 @@ class Batch(Sequence[Delivery]):
                 f"The lease on {len(lost)} of {self._count} messages expired or was taken over: they will be "
                 "delivered again. Make the lease longer, or the batch smaller."
             )
+
+    def _end_renewal(self) -> None:
+        if self._stop_renewal is not None:
+            self._stop_renewal()
 
     def __repr__(self) -> str:
         return f"<Batch of {self._count} from {self.topic!r} for group {self.group!r}>"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..clock import ClockReading, Duration, from_ms, milliseconds, moment_ms, monotonic_s
+from ..clock import ClockReading, Duration, from_ms, moment_ms, monotonic_s
 from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.event_log import ListEvents, Page
@@ -47,9 +47,10 @@ from ..engine.topics import (
     PurgeTopic,
     UpdateTopic,
 )
-from ..errors import Closed, InvalidArgument, LimitExceeded
+from ..errors import Closed, InvalidArgument
 from ..events import Event
 from ..health import Finding
+from ..interrupt import SHIELD
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
 from ..store.contract import Backup, Progress
@@ -59,10 +60,12 @@ from .arguments import (
     byte_budget,
     bytes_a_second,
     count,
+    delay_ms,
     filter_text,
     flag,
     folder_path,
     group_named,
+    lease_ms,
     message_ids,
     named,
     page_size,
@@ -73,11 +76,13 @@ from .arguments import (
     start_at,
     timeout_s,
     topic_settings,
+    wait_ms,
     whole,
 )
 from .arguments import message_id as one_id
 from .batch import Batch, Delivery, Settled
-from .embedded import Port
+from .consume import Consumption
+from .embedded import Port, Watch
 from .renewal import Renewal
 
 if TYPE_CHECKING:
@@ -300,11 +305,8 @@ class Client:
         Returns the partitions that have a message there, as soon as there is one; none when `wait` is over.
         """
         places = tuple((whole(partition, "partition"), whole(at, "offset")) for partition, at in offsets.items())
-        wait_ms = milliseconds(wait, "wait")
-        if not 0 <= wait_ms <= LIMITS.wait_ms_max:
-            raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Ask again to wait longer.")
-        command = Tail(self._tenant, named(topic), places)
-        return list(self._alive().tail(command, wait_until=monotonic_s() + wait_ms / 1000).grown)
+        until = monotonic_s() + wait_ms(wait) / 1000
+        return list(self._alive().tail(Tail(self._tenant, named(topic), places), wait_until=until).grown)
 
     def offset_at(self, topic: str, when: datetime, *, timeout: Duration | None = None) -> dict[int, int]:
         """By partition: the first offset published at or after a time."""
@@ -405,26 +407,56 @@ class Client:
 
         The batch is empty when nothing came. Use it in a `with` block to have it renewed and settled.
         """
-        wait_ms = milliseconds(wait, "wait")
-        if not 0 <= wait_ms <= LIMITS.wait_ms_max:
-            raise LimitExceeded(f"wait must be 0 to {LIMITS.wait_ms_max // 1000} seconds. Claim again to wait longer.")
-        lease_ms = None if lease is None else milliseconds(lease, "lease")
-        if lease_ms is not None and not LIMITS.lease_ms_min <= lease_ms <= LIMITS.lease_ms_max:
-            raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
-        command = Claim(
+        waits_s = wait_ms(wait) / 1000
+        command = self._claim_of(topic, group, max_messages, max_bytes, lease, consumer)
+        wait_until = monotonic_s() + waits_s if waits_s else None
+        deadline = self._deadline(timeout)
+        if deadline is not None and wait_until is not None:
+            deadline += waits_s
+        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
+
+    def _claim_of(
+        self,
+        topic: str,
+        group: str | None,
+        max_messages: int,
+        max_bytes: int | None,
+        lease: Duration | None,
+        consumer: str | None,
+    ) -> Claim:
+        return Claim(
             self._tenant,
             named(topic),
             group_named(group),
             self._consumer_name(consumer),
             count(max_messages, "max_messages", LIMITS.claim_messages_max),
             byte_budget(max_bytes),
-            lease_ms,
+            None if lease is None else lease_ms(lease),
         )
-        wait_until = monotonic_s() + wait_ms / 1000 if wait_ms else None
-        deadline = self._deadline(timeout)
-        if deadline is not None and wait_until is not None:
-            deadline += wait_ms / 1000
-        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        max_messages: int = 1,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Consumption:
+        """Deliveries one by one, without end: `for d in q.consume("emails")`. Each is renewed while you work on it
+        and acked when you ask for the next, unless you settled it.
+
+        Leaving the loop by `break` or by an exception looks the same from here: what was not settled is nacked.
+        In `with q.consume(…) as deliveries:` the end of the block acks it and only an exception nacks.
+        It claims up to `max_messages` at a time, one unless told otherwise; what the loop never came to is released.
+        With `wait` it ends when nothing came for so long. A lease that was lost is logged, and the loop goes on.
+        """
+        command = self._claim_of(topic, group, max_messages, None, lease, consumer)
+        if timeout is not None:
+            timeout_s(timeout)
+        return Consumption(self, command, None if wait is None else wait_ms(wait) / 1000, timeout)
 
     def ack(
         self,
@@ -446,10 +478,8 @@ class Client:
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives deliveries back to be tried again: after `delay`, or as the retry policy says."""
-        delay_ms = None if delay is None else milliseconds(delay, "delay")
-        if delay_ms is not None and not 0 <= delay_ms <= LIMITS.due_ms_ahead_max:
-            raise LimitExceeded(f"delay must be 0 to {LIMITS.due_ms_ahead_max // 1000} seconds.")
-        return self._settle("nack", deliveries, delay_ms=delay_ms, reason=reason, tx=tx, timeout=timeout)
+        later_ms = None if delay is None else delay_ms(delay)
+        return self._settle("nack", deliveries, delay_ms=later_ms, reason=reason, tx=tx, timeout=timeout)
 
     def release(
         self,
@@ -477,10 +507,8 @@ class Client:
         timeout: Duration | None = None,
     ) -> Settled:
         """Holds deliveries for `lease` from now on; by default as long as they were first held for."""
-        lease_ms = None if lease is None else milliseconds(lease, "lease")
-        if lease_ms is not None and not LIMITS.lease_ms_min <= lease_ms <= LIMITS.lease_ms_max:
-            raise LimitExceeded(f"lease must be {LIMITS.lease_ms_min} to {LIMITS.lease_ms_max} milliseconds.")
-        return self._settle("extend", deliveries, delay_ms=lease_ms, timeout=timeout)
+        longer_ms = None if lease is None else lease_ms(lease)
+        return self._settle("extend", deliveries, delay_ms=longer_ms, timeout=timeout)
 
     def bury(
         self,
@@ -525,10 +553,22 @@ class Client:
         timeout: Duration | None = None,
     ) -> Settled:
         reason = reason_text(reason)
-        if isinstance(deliveries, Batch):
-            return self._settle_open(verdict, deliveries, delay_ms, reason, timeout, tx)
-        if isinstance(deliveries, Delivery):
-            deliveries = [deliveries]
+        # What the store answers is also noted here: an interruption must not come between the two.
+        with SHIELD:
+            if isinstance(deliveries, Batch):
+                return self._settle_open(verdict, deliveries, delay_ms, reason, timeout, tx)
+            chosen = [deliveries] if isinstance(deliveries, Delivery) else deliveries
+            return self._settle_chosen(verdict, chosen, delay_ms, reason, timeout, tx)
+
+    def _settle_chosen(
+        self,
+        verdict: str,
+        deliveries: Iterable[Delivery],
+        delay_ms: int | None,
+        reason: str,
+        timeout: Duration | None,
+        tx: Transaction | None,
+    ) -> Settled:
         done, lost = 0, []
         cancelled: list[Delivery] = []
         for batch, chosen in _by_batch(deliveries).items():
@@ -744,6 +784,12 @@ class Client:
             self._own_name = _consumer_name()
             self._renewal = Renewal(self._renew)
         return self._port
+
+    def _watch(self, command: Claim) -> Watch:
+        return self._alive().watch(command)
+
+    def _wake(self) -> None:
+        self._alive().wake()
 
     def _do(self, command: Any, timeout: Duration | None, tx: Transaction | None = None) -> Any:
         return self._alive().do(command, deadline=self._deadline(timeout), tx=tx)

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
@@ -18,6 +20,7 @@ from ..engine.tail import Tail, Tailed
 from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
+from ..interrupt import SHIELD
 from ..store.contract import Backup, Progress, Transaction
 
 CHORES_TENANT = "$chores"
@@ -41,6 +44,14 @@ class Port(Protocol):
 
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         """Looks whether a log has grown, waiting until it has or until `wait_until`."""
+        ...
+
+    def watch(self, command: Claim) -> Watch:
+        """Claims that never wait, and a way to wait for them that holds nothing."""
+        ...
+
+    def wake(self) -> None:
+        """Ends every wait of this process for something to claim."""
         ...
 
     def examine(self) -> Iterator[Finding]:
@@ -76,14 +87,30 @@ class Port(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """One consumer's eye on one group: looking takes what is due, waiting takes nothing."""
+
+    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+        """Claims what is due now."""
+        ...
+
+    def wait(self, deadline: float) -> None:
+        """Returns when a claim may find what the last one did not, at the deadline, or at `wake`.
+
+        A wake between the last claim and the wait ends it at once.
+        """
+        ...
+
+
 class Embedded:
     """Operations on a store in this process."""
 
     def __init__(self, open_store: Callable[[], Any]) -> None:
         self._open_store = open_store
         self._lock = threading.Lock()
-        self._open: Any = open_store()
-        self._caretaker = Caretaker(self._open)
+        with SHIELD:
+            self._open: Any = open_store()
+            self._caretaker = Caretaker(self._open)
 
     @property
     def store(self) -> Any:
@@ -102,31 +129,32 @@ class Embedded:
 
     def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
         kind = type(command)
-        if tx is not None:
-            return self.store.join(tx, WRITES[kind], command)
-        if kind in READS:
-            with self.store.read() as tx:
-                return READS[kind](tx, command)
-        return self.store.write(
-            WRITES[kind], command, tenant=command.tenant, cost=cost, deadline=deadline, publish_id=publish_id
-        )
+        with SHIELD:
+            if tx is not None:
+                return self.store.join(tx, WRITES[kind], command)
+            if kind in READS:
+                with self.store.read() as reading:
+                    return READS[kind](reading, command)
+            return self.store.write(
+                WRITES[kind], command, tenant=command.tenant, cost=cost, deadline=deadline, publish_id=publish_id
+            )
 
     def transaction(self, patience_s: float) -> Any:
         return self.store.transaction(patience_s)
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
-        store = self.store
-        partitions: tuple[int, ...] = ()
+        watch = self.watch(command)
         while True:
-            # Before looking: a ring between the look and the wait must not be missed.
-            ticket = store.ticket(partitions) if partitions else None
-            claimed: Claimed = self.do(command, deadline=deadline)
+            claimed = watch.claim(command.max_messages, deadline=deadline)
             if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
                 return claimed
-            if ticket is None:
-                partitions = claimed.partitions
-                continue
-            store.wait(ticket, until_ms=claimed.next_due, deadline=wait_until)
+            watch.wait(wait_until)
+
+    def watch(self, command: Claim) -> EmbeddedWatch:
+        return EmbeddedWatch(self, command)
+
+    def wake(self) -> None:
+        self.store.wake_all_here()
 
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         store = self.store
@@ -141,7 +169,9 @@ class Embedded:
             ticket = store.ticket(tailed.partitions)
 
     def examine(self) -> Iterator[Finding]:
-        yield from self.store.examine()
+        with SHIELD:
+            findings = list(self.store.examine())
+        yield from findings
 
     def back_up(self, folder: str, **how: Any) -> Backup:
         backup: Backup = self.store.back_up(folder, **how)
@@ -159,8 +189,34 @@ class Embedded:
         self.store.accept_clock(deadline=deadline)
 
     def close(self) -> None:
-        self._caretaker.stop()
-        self._open.close()
+        with SHIELD:
+            self._caretaker.stop()
+            self._open.close()
+
+
+class EmbeddedWatch:
+    """A watch that sleeps on the store's bell."""
+
+    def __init__(self, port: Embedded, command: Claim) -> None:
+        self._port = port
+        self._command = command
+        self._partitions: tuple[int, ...] = ()
+        self._ticket: Any = None
+        self._next_due: int | None = None
+
+    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+        with SHIELD:
+            # Before looking: a ring between the look and the wait must not be missed.
+            self._ticket = self._port.store.ticket(self._partitions) if self._partitions else None
+        claimed: Claimed = self._port.do(replace(self._command, max_messages=max_messages), deadline=deadline)
+        self._partitions, self._next_due = claimed.partitions, claimed.next_due
+        return claimed
+
+    def wait(self, deadline: float) -> None:
+        # The first look told which partitions to listen to; only a second one can be waited for.
+        if self._ticket is not None:
+            with SHIELD:
+                self._port.store.wait(self._ticket, until_ms=self._next_due, deadline=deadline)
 
 
 class Caretaker:
@@ -180,7 +236,7 @@ class Caretaker:
         """Ends after the chore at hand."""
         self._stopping = True
         if not self._store.forked:
-            self._store.wake_caretaker()
+            self._store.wake_all_here()
             self._thread.join()
 
     def _loop(self) -> None:

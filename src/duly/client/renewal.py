@@ -5,25 +5,35 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..clock import monotonic_s
 from ..errors import Error
 from ..events import log
+from ..interrupt import SHIELD
 
 if TYPE_CHECKING:
     from .batch import Batch
 
 
+# How many entries of ended batches may stay among the due times before they are swept out.
+_ENDED_KEPT = 64
+
+
 class Renewal:
-    """Extends each batch's leases when a third of their time is over."""
+    """Extends each batch's leases when a third of their time is over. A batch that has ended is forgotten at once.
+
+    So is one that nobody has any more, because its `with` block was interrupted at a bad moment: nobody could settle
+    it, and renewed it would be held for ever.
+    """
 
     def __init__(self, extend: Callable[[Batch], None]) -> None:
         self._extend = extend
-        self._due: list[tuple[float, int, Batch]] = []
+        self._due: list[tuple[float, int]] = []
         self._order = itertools.count()
-        self._active: set[int] = set()
+        self._active: dict[int, weakref.ref[Batch]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -31,17 +41,19 @@ class Renewal:
     def start(self, batch: Batch) -> Callable[[], None]:
         """Begins to renew a batch; what it returns ends it."""
         number = next(self._order)
-        with self._changed:
-            self._active.add(number)
+        with SHIELD, self._changed:
+            self._active[number] = weakref.ref(batch)
             self._push(batch, number)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._loop, name="duly-renewal", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if self._due[0][1] == number:
+                self._changed.notify()
 
         def stop() -> None:
-            with self._changed:
-                self._active.discard(number)
+            with SHIELD, self._changed:
+                self._active.pop(number, None)
+                self._sweep()
 
         return stop
 
@@ -54,7 +66,13 @@ class Renewal:
             self._thread.join()
 
     def _push(self, batch: Batch, number: int) -> None:
-        heapq.heappush(self._due, (monotonic_s() + batch.lease_ms / 3000, number, batch))
+        heapq.heappush(self._due, (monotonic_s() + batch.lease_ms / 3000, number))
+
+    def _sweep(self) -> None:
+        """Drops the due times of ended batches: with long leases and short work they would pile up for hours."""
+        if len(self._due) > 2 * len(self._active) + _ENDED_KEPT:
+            self._due = [entry for entry in self._due if entry[1] in self._active]
+            heapq.heapify(self._due)
 
     def _loop(self) -> None:
         while True:
@@ -63,8 +81,10 @@ class Renewal:
                     self._changed.wait(self._due[0][0] - monotonic_s() if self._due else None)
                 if self._closed:
                     return
-                _, number, batch = heapq.heappop(self._due)
-                if number not in self._active:
+                _, number = heapq.heappop(self._due)
+                batch = self._active[number]() if number in self._active else None
+                if batch is None:
+                    self._active.pop(number, None)
                     continue
             try:
                 self._extend(batch)
@@ -74,3 +94,6 @@ class Renewal:
             with self._changed:
                 if number in self._active and batch.open_tokens():
                     self._push(batch, number)
+                else:
+                    self._active.pop(number, None)
+            del batch

@@ -34,6 +34,7 @@ from typing import Any, Protocol
 import apsw
 
 from ...errors import InvalidArgument, StoreError
+from ...interrupt import SHIELD
 from ..contract import Verb
 from .faults import translate
 from .transaction import SqliteTransaction
@@ -151,7 +152,8 @@ class Transaction:
         self._check()
         self._authorizer.strict, self._authorizer.refused = True, ""
         try:
-            return run()
+            with SHIELD:
+                return run()
         except apsw.AuthError as error:
             raise InvalidArgument(f"This is refused inside a transaction: {self._authorizer.refused}.") from error
         except (apsw.FullError, apsw.IOError, apsw.CorruptError) as error:
@@ -193,15 +195,16 @@ class Transaction:
             raise InvalidArgument("A transaction is used once. Ask for another: q.transaction().")
         if held_here(self._path):
             raise InvalidArgument("This thread has a transaction on this store open: they do not nest.")
-        try:
-            self._connection, self._tx, self._authorizer = self._holder.hold(self._patience_s)
-        except BaseException:
-            # Also of a signal, wherever it came up: nobody could write any more.
-            self._holder.undo()
-            raise
-        self._state = "open"
-        self._thread = threading.get_ident()
-        _here.paths = {*getattr(_here, "paths", ()), self._path}
+        with SHIELD:
+            try:
+                self._connection, self._tx, self._authorizer = self._holder.hold(self._patience_s)
+            except BaseException:
+                # Also of a signal, wherever it came up: nobody could write any more.
+                self._holder.undo()
+                raise
+            self._state = "open"
+            self._thread = threading.get_ident()
+            _here.paths = {*getattr(_here, "paths", ()), self._path}
         return self
 
     def __exit__(
@@ -209,22 +212,26 @@ class Transaction:
     ) -> None:
         if self._state != "open":
             return
-        if kind is not None:
-            self.rollback()
-        elif not self._whole:
-            self.rollback()
-            raise StoreError("The transaction was broken off inside the block: it is rolled back, nothing was stored.")
-        else:
-            self._commit()
+        with SHIELD:
+            if kind is not None:
+                self.rollback()
+            elif not self._whole:
+                self.rollback()
+                raise StoreError(
+                    "The transaction was broken off inside the block: it is rolled back, nothing was stored."
+                )
+            else:
+                self._commit()
 
     def rollback(self) -> None:
         """Undoes everything, Duly's commands and the application's statements. The block can only be left then."""
-        self._check(whole=False)
-        self._end("rolled back")
-        try:
-            self._holder.undo()
-        finally:
-            self._tell_undone()
+        with SHIELD:
+            self._check(whole=False)
+            self._end("rolled back")
+            try:
+                self._holder.undo()
+            finally:
+                self._tell_undone()
 
     def _commit(self) -> None:
         self._end("committed")

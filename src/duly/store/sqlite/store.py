@@ -392,8 +392,8 @@ class SqliteStore:
         """Takes a backup; see backup.py."""
         return back_up(self, folder, keep=keep, rate=rate, on_progress=on_progress, deadline=deadline)
 
-    def wake_caretaker(self) -> None:
-        """Wakes whoever waits for chores in this process."""
+    def wake_all_here(self) -> None:
+        """Wakes whoever waits in this process, for messages or for chores."""
         self._bell.ring_all_here()
 
     def close(self) -> None:
