@@ -52,6 +52,7 @@ from .topic import (
 )
 
 if TYPE_CHECKING:
+    from . import aio
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
     from .client.connect import connect
@@ -64,6 +65,7 @@ _LAZY = {
     "Client": "duly.client.client",
     "Delivery": "duly.client.batch",
     "Settled": "duly.client.batch",
+    "aio": "duly.aio",
     "connect": "duly.client.connect",
 }
 
@@ -73,6 +75,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'duly' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "aio":
+        return import_module("duly.aio")
     return getattr(import_module(_LAZY[name]), name)
 
 
@@ -131,5 +135,6 @@ __all__ = [
     "TopicNotFound",
     "TopicSettings",
     "Unavailable",
+    "aio",
     "connect",
 ]

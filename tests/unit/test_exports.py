@@ -67,6 +67,7 @@ PUBLIC = [
     "TopicNotFound",
     "TopicSettings",
     "Unavailable",
+    "aio",
     "connect",
 ]
 
