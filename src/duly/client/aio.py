@@ -401,7 +401,6 @@ class Client(_Call):
 
     # Neither can be told to type checkers in a line: deliveries that may be left out, and a batch alone.
 
-    @wraps(PlainClient.release)
     async def release(
         self,
         deliveries: Batch | Iterable[Delivery] | None = None,
@@ -411,13 +410,14 @@ class Client(_Call):
         group: str | None = None,
         timeout: Duration | None = None,
     ) -> Settled:
+        """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""
         settled: Settled = await self._call(
             PlainClient.release, _bare_all(deliveries), consumer=consumer, topic=topic, group=group, timeout=timeout
         )
         return settled
 
-    @wraps(PlainClient.renew)
     async def renew(self, batch: Batch) -> Callable[[], None]:
+        """Renews a batch in the background until the returned function is called."""
         stop: Callable[[], None] = await self._call(PlainClient.renew, batch)
         return stop
 
@@ -510,8 +510,11 @@ def _opened(connect: Callable[P, PlainClient]) -> Callable[P, Entering[Client]]:
 
 async def _open(connect: Callable[[], PlainClient]) -> Client:
     threads = Threads(_give_back)
-    opened = await threads.run(connect)
-    return Client(opened, threads)
+    try:
+        return Client(await threads.run(connect), threads)
+    except BaseException:
+        threads.let_go()
+        raise
 
 
 connect = _opened(plain_connect)

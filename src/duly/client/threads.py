@@ -195,6 +195,10 @@ class Threads:
         threading.Thread(target=job.run, name="duly-aio-close").start()
         await job.future
 
+    def let_go(self) -> None:
+        """Ends the pool after the calls that it has."""
+        self._pool.shutdown(wait=False)
+
 
 class Line:
     """A thread that does one call after another. `end` it."""
