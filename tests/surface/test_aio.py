@@ -297,9 +297,10 @@ class TestUse:
 
     def test_the_child_of_a_fork_has_threads_of_its_own(self, path: str) -> None:
         script = """
-import asyncio, os, sys, duly
+import asyncio, os, sys, time, duly
 q = asyncio.run(duly.aio.connect(sys.argv[1])._coroutine)
 asyncio.run(q.create_topic("t", kind="queue"))
+time.sleep(0.2)  # The pool's thread is idle by now: a child that relied on it would wait for it.
 if (child := os.fork()) == 0:
     asyncio.run(asyncio.wait_for(q.publish("t", b"from the child"), 20))
     os._exit(0)
