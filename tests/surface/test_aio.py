@@ -78,8 +78,9 @@ def public(kind: type) -> set[str]:
 
 class TestNames:
     def test_every_name_of_the_client_is_here_and_told_to_type_checkers(self) -> None:
-        """A new one works by itself; add its line to the class in duly/client/aio.py for type checkers."""
-        assert public(duly.Client) == public(aio.Client)
+        missing = public(duly.Client) - public(aio.Client)
+        assert missing == set(), "add its line to the class in duly/client/aio.py"
+        assert public(aio.Client) == public(duly.Client)
 
     def test_what_is_settled_has_the_same_names_too(self) -> None:
         looked_at = {name for name in public(duly.Delivery) if not callable(getattr(duly.Delivery, name))} | {"json"}
@@ -576,8 +577,63 @@ class TestCancelling:
                 assert [(await got.get()).payload, (await got.get()).payload] == [b"a", b"b"]
                 task.cancel()
                 await gathered([task])
-                assert ends == ["duly-aio-wait"]
                 await until(lambda: waiting() == 0)
+                assert ends == ["duly-aio-wait"]
+
+        go(main())
+
+
+@pytest.mark.skipif(not hasattr(duly.Client, "consume"), reason="this client has no consume yet")
+class TestConsume:
+    def test_deliveries_come_one_by_one_and_are_acked_by_asking_for_the_next(self, path: str) -> None:
+        async def main() -> None:
+            async with gated(path) as (q, _):
+                client: Any = q
+                await q.publish("t", [b"%d" % n for n in range(10)])
+                found = [(d.payload, d.attempt) async for d in client.consume("t", wait=0.05, max_messages=4)]
+                assert found == [(b"%d" % n, 1) for n in range(10)]
+                group = await q.describe_group("t", "queue")
+                assert (group.lag, group.pending) == (0, 0)
+
+        go(main())
+
+    def test_a_loop_that_is_left_gives_back_what_it_held(self, path: str) -> None:
+        async def main() -> None:
+            async with gated(path) as (q, _):
+                client: Any = q
+                await q.publish("t", [b"%d" % n for n in range(4)])
+                async for d in client.consume("t", max_messages=3, lease=3600):
+                    assert d.payload == b"0"
+                    break
+                await until(lambda: q._plain.describe_group("t", "queue").leased == 0)
+                group = await q.describe_group("t", "queue")
+                assert (group.lag + group.retrying, group.dead) == (4, 0)
+                async with client.consume("t", lease=3600) as deliveries:
+                    async for d in deliveries:
+                        assert d.attempt == 1
+                        break
+                group = await q.describe_group("t", "queue")
+                assert (group.lag + group.retrying, group.leased) == (3, 0)
+
+        go(main())
+
+    def test_a_loop_that_is_cancelled_holds_nothing(self, path: str) -> None:
+        async def main() -> None:
+            async with gated(path) as (q, _):
+                client: Any = q
+
+                async def loop() -> None:
+                    async for d in client.consume("t", lease=3600):
+                        await d.ack()
+
+                for _ in range(scaled(20, 200)):
+                    task = asyncio.create_task(loop())
+                    publishing = asyncio.create_task(q.publish("t", b"x"))
+                    await asyncio.sleep(random.random() * 0.004)
+                    task.cancel()
+                    await gathered([task, publishing])
+                    await until(lambda: waiting() == 0)
+                    assert (await q.describe_group("t", "queue")).leased == 0
 
         go(main())
 

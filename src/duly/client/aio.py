@@ -21,28 +21,26 @@ A client may be used from several event loops at once. `on_event` is called in t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial, wraps
 from inspect import Parameter, signature
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
 from ..clock import Duration, monotonic_s
 from ..errors import Error, Timeout
 from ..events import log
 from . import batch as plain
 from .arguments import timeout_s
+from .awaitables import Entering, Stream
 from .client import Client as PlainClient
 from .connect import connect as plain_connect
 from .threads import Threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
-E = TypeVar("E", bound="Client | Batch")
-
-_END = object()
 
 
 # How a method becomes one of ours. Which of the first four is only news to type checkers.
@@ -100,55 +98,21 @@ def _entered(
 
 def _streamed(
     method: Callable[Concatenate[Any, P], Iterator[R]],
-) -> Callable[Concatenate[Any, P], AsyncIterator[R]]:
+) -> Callable[Concatenate[Any, P], Stream[R]]:
     """A method whose answers are read with `async for`."""
 
     @wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
-        answers: AsyncIterator[R] = self._stream(method, *args, **kwargs)
-        return answers
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Stream[R]:
+        return Stream(partial(method, self._plain, *args, **kwargs), self._threads.line, self._dressed)
 
     return call
 
 
 def _delivered(
     method: Callable[Concatenate[Any, P], Iterator[plain.Delivery]],
-) -> Callable[Concatenate[Any, P], AsyncIterator[Delivery]]:
+) -> Callable[Concatenate[Any, P], Stream[Delivery]]:
     """A method whose deliveries are read with `async for`."""
     return _streamed(cast(Any, method))
-
-
-class Entering(Coroutine[Any, Any, E], Generic[E]):
-    """What can be awaited or entered: `batch = await q.claim(…)`, or `async with q.claim(…) as batch`."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, E]) -> None:
-        self._coroutine = coroutine
-
-    def send(self, value: Any) -> Any:
-        """As any coroutine."""
-        return self._coroutine.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """As any coroutine."""
-        return self._coroutine.throw(*error)
-
-    def close(self) -> None:
-        """As any coroutine."""
-        self._coroutine.close()
-
-    def __await__(self) -> Generator[Any, Any, E]:
-        return self._coroutine.__await__()
-
-    async def __aenter__(self) -> E:
-        self._found = await self._coroutine
-        # Nothing is awaited in there: no cancellation can come between having it and being inside it.
-        await self._found.__aenter__()
-        return self._found
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._found.__aexit__(kind, error, trace)
 
 
 class _Call:
@@ -349,6 +313,13 @@ def _shown(ours: Batch | Delivery, name: str) -> Any:
     return getattr(ours._plain, name)
 
 
+def _is_stream(method: Callable[..., Any]) -> bool:
+    """Whether it answers with an iterator, as far as it says so."""
+    answer = get_type_hints(method).get("return")
+    kind = get_origin(answer) or answer
+    return isinstance(kind, type) and issubclass(kind, Iterator)
+
+
 @cache
 def _parameters(method: Callable[..., Any]) -> Mapping[str, Parameter]:
     return signature(method).parameters
@@ -430,8 +401,7 @@ class Client(_Call):
                 raise AttributeError(f"duly.aio.Client has no {name!r}")
             if not callable(method):
                 return getattr(self._plain, name)
-            streams = str(signature(method).return_annotation).startswith(("Iterator", "Generator"))
-            return partial(_streamed(method) if streams else _awaited(method), self)
+            return partial(_streamed(method) if _is_stream(method) else _awaited(method), self)
 
     @property
     def tenant(self) -> str:
@@ -458,16 +428,6 @@ class Client(_Call):
         finally:
             line.let_go()
 
-    async def _stream(self, method: Callable[..., Iterator[Any]], *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """Reads an iterator, item by item, in a thread of its own, and closes it there in the end."""
-        answers = _Answers(partial(method, self._plain, *map(_bare, args), **kwargs))
-        line = self._threads.line()
-        try:
-            while (item := await line.run(answers.next)) is not _END:
-                yield self._dressed(item)
-        finally:
-            await line.end(answers.close)
-
     async def close(self) -> None:
         """Finishes what was accepted and lets go of the store; calls that wait end with Closed. Twice does nothing."""
         await self._threads.close(self._plain.close)
@@ -479,25 +439,6 @@ class Client(_Call):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-class _Answers:
-    """An iterator as a thread reads it."""
-
-    def __init__(self, ask: Callable[[], Iterator[Any]]) -> None:
-        self._ask = ask
-        self._answers: Iterator[Any] | None = None
-
-    def next(self) -> Any:
-        """The next item, or _END."""
-        if self._answers is None:
-            self._answers = self._ask()
-        return next(self._answers, _END)
-
-    def close(self) -> None:
-        """Has a generator clean up."""
-        if isinstance(self._answers, Generator):
-            self._answers.close()
 
 
 def _opened(connect: Callable[P, PlainClient]) -> Callable[P, Entering[Client]]:

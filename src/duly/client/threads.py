@@ -214,6 +214,8 @@ class Line:
         try:
             while (call := self._calls.get()) is not None:
                 call()
+                # While it waits for the next it holds on to nothing: a loop that is left is noticed by that.
+                del call
         finally:
             self._threads.line_ended()
 
@@ -235,10 +237,11 @@ class Line:
     async def end(self, work: Callable[[], None]) -> None:
         """Runs a last call, even if its task is cancelled before, and lets the thread go."""
         job = _Job(work, self._drop)
-        self._calls.put(job.run)
-        self.let_go()
+        self.let_go(job.run)
         await job.future
 
-    def let_go(self) -> None:
-        """Ends the thread after the calls that it has."""
+    def let_go(self, last: Callable[[], None] | None = None) -> None:
+        """Ends the thread after the calls that it has, and a last one. Never waits."""
+        if last is not None:
+            self._calls.put(last)
         self._calls.put(None)
