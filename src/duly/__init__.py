@@ -36,7 +36,7 @@ from .errors import (
     Unavailable,
 )
 from .events import Event
-from .health import Finding
+from .health import Figures, Finding, GroupHealth, HealthReason
 from .limits import LIMITS, Limits
 from .message import DeadLetter, Failure, Message, QueuedMessage, Receipt, Span, StoredMessage
 from .topic import (
@@ -96,12 +96,15 @@ __all__ = [
     "Error",
     "Event",
     "Failure",
+    "Figures",
     "Finding",
     "GroupDescription",
     "GroupExists",
+    "GroupHealth",
     "GroupNotFound",
     "GroupSettings",
     "Health",
+    "HealthReason",
     "IncompatibleStore",
     "InvalidArgument",
     "Lanes",

@@ -150,7 +150,7 @@ def run_example(example: str, *more: str) -> Ran:
 class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
-            words("publish claim read move cancel get browse coming held release stats limits doctor")
+            words("publish claim read move cancel get browse coming held release stats limits health doctor")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -238,7 +238,7 @@ def filled(path: str, template: str, topic: str, group: str) -> list[str]:
 class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
-        without_names = {"topics create", "topics list", "stats", "limits", "doctor", "release"}
+        without_names = {"topics create", "topics list", "stats", "limits", "health", "doctor", "release"}
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)

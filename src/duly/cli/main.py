@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import claim, consumers, dead, doctor, groups, publish, queued, read, stats, topics
+from . import claim, consumers, dead, doctor, groups, health, publish, queued, read, stats, topics
 from .command import show_help_if_alone
 from .program import Program
 from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
@@ -30,6 +30,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
+app.add_typer(health.app)
 app.add_typer(doctor.app)
 
 

@@ -368,6 +368,7 @@ class Client(_Call):
     dead = _streamed(PlainClient.dead)
     redrive = _awaited(PlainClient.redrive)
     examine = _streamed(PlainClient.examine)
+    health = _awaited(PlainClient.health)
     limits = _awaited(PlainClient.limits)
 
     # Neither can be told to type checkers in a line: deliveries that may be left out, and a batch alone.

@@ -543,11 +543,11 @@ def count_standing(tx: Transaction, topic: TopicRow, partition: int) -> tuple[in
 def _due_in(view: Stored, minute: int, now_ms: int) -> int:
     """How many entries of a timed run have fallen due in this minute up to now, consumed or not."""
     start = Stored(view.index, view.run, 0)
-    low = _first_from(start, minute * MINUTE_MS)
-    return _first_from(start, now_ms + 1) - low
+    low = first_from(start, minute * MINUTE_MS)
+    return first_from(start, now_ms + 1) - low
 
 
-def _first_from(view: Stored, moment: int) -> int:
+def first_from(view: Stored, moment: int) -> int:
     """The position of the first entry that is due at a moment or later: a binary search over blocks."""
     low, high = 0, view.run.count
     while low < high:
