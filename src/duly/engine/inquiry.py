@@ -23,7 +23,7 @@ from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..message import QueuedMessage, made_id
 from ..store.contract import LEASED, TIMED, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction, WaitRow
-from .columns import NEVER, Columns
+from .columns import NAMES, NEVER, Columns
 from .done import note_done
 from .entries import lane_hash
 from .find import find_group, find_queue, head_of
@@ -375,16 +375,23 @@ def get(tx: Transaction, command: Get) -> QueuedMessage | None:
     if standing.state == "finished":
         return QueuedMessage(command.id, "finished", number, offset)
     columns = messages_at(tx, topic.tenant_id, index.partition, [offset])
-    found = _queued(topic, number, columns, 0, standing)
+    found = _queued(topic, number, _listed(columns), 0, standing)
     if _is_gone(found, tx.now_ms):
         return QueuedMessage(command.id, "finished", number, offset)
     return found
 
 
-def _queued(topic: TopicRow, number: int, columns: Columns, at: int, standing: Standing) -> QueuedMessage:
+def _listed(columns: Columns) -> dict[str, list[Any] | None]:
+    """Messages as lists: a column is read once, for all of them."""
+    return {name: columns.values(name) for name in NAMES}
+
+
+def _queued(
+    topic: TopicRow, number: int, listed: dict[str, list[Any] | None], at: int, standing: Standing
+) -> QueuedMessage:
     def value(name: str) -> Any:
-        found = columns.values(name, at, at + 1)
-        return None if found is None else found[0]
+        found = listed[name]
+        return None if found is None else found[at]
 
     offset = value("offset")
     due_at = standing.due_at
@@ -477,8 +484,8 @@ def _fitting(
     known = [offset for offset in offsets if standings[offset].state != "finished"]
     if not known:
         return []
-    columns = messages_at(index.tx, index.topic.tenant_id, index.partition, known)
-    found = [_queued(index.topic, number, columns, at, standings[offset]) for at, offset in enumerate(known)]
+    listed = _listed(messages_at(index.tx, index.topic.tenant_id, index.partition, known))
+    found = [_queued(index.topic, number, listed, at, standings[offset]) for at, offset in enumerate(known)]
     now = index.tx.now_ms
     return [message for message in found if _fits(command, message) and not _is_gone(message, now)][:most]
 
