@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import duly
 from duly.cli.main import app
 from duly.cli.program import Program
+from duly.parquet import export_topic
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
             ],
         )
+        export_topic(q, "orders", home / "old-orders.parquet")
     (home / "invoice.pdf").write_bytes(b"%PDF\xff\x00")
     (home / "events.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
     (home / "campaign.jsonl").write_text('{"payload": "hi", "id": "hi-1"}\n{"payload": {"n": 2}, "due": 60}\n')
@@ -150,7 +152,9 @@ def run_example(example: str, *more: str) -> Ran:
 class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
-            words("publish claim read move cancel get browse coming held release stats limits health doctor")
+            words(
+                "publish claim read move cancel get browse coming held release stats limits health doctor export import"
+            )
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -212,6 +216,9 @@ TOPIC_COMMANDS = {
     "get": "T id",
     "browse": "T",
     "coming": "T",
+    "health": "T",
+    "export": "T new.parquet",
+    "import": "old-orders.parquet T",
 }
 GROUP_COMMANDS = {
     "groups show": "T G",
@@ -238,7 +245,7 @@ def filled(path: str, template: str, topic: str, group: str) -> list[str]:
 class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
-        without_names = {"topics create", "topics list", "stats", "limits", "health", "doctor", "release"}
+        without_names = {"topics create", "topics list", "stats", "limits", "doctor", "release"}
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)

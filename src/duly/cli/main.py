@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import claim, consumers, dead, doctor, groups, health, publish, queued, read, stats, topics
+from . import claim, consumers, dead, doctor, groups, health, publish, queued, read, stats, topics, transfer
 from .command import show_help_if_alone
 from .program import Program
 from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
@@ -25,6 +25,7 @@ app.add_typer(publish.app)
 app.add_typer(claim.app)
 app.add_typer(read.app)
 app.add_typer(queued.app)
+app.add_typer(transfer.app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
