@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_COLUMNS = ("level", "topic", "group", "consumers", "undelivered", "oldest", "retrying", "dead", "state", "why")
+_COLUMNS = ("level", "topic", "group", "consumers", "undelivered", "oldest", "retrying", "dead", "state")
 
 
 @command(
@@ -43,6 +43,8 @@ def health(
         found = client.health(topic)
     rows = [_row(one) for one in found if one.level != "ok" or not problems]
     session.show.rows(_COLUMNS, rows, empty="Everything is ok." if found else "No topics yet.")
+    reasons = [(reason.level, one.topic, one.group, reason.text) for one in found for reason in one.reasons]
+    session.show.part("Why", ("level", "topic", "group", "reason"), reasons)
     if any(one.level == "alert" or (strict and one.level == "warn") for one in found):
         raise typer.Exit(1)
 
@@ -59,7 +61,6 @@ def _row(one: GroupHealth) -> Row:
         f"{100 * figures.retry_ratio:.3g}%",
         figures.dead,
         "paused" if one.paused else "open",
-        "; ".join(reason.text for reason in one.reasons),
     )
     return _document(one), cells
 

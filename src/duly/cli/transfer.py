@@ -54,8 +54,9 @@ def export(
 ) -> None:
     """Write a log, or what is unsettled in a queue, into a Parquet file. Nothing is claimed.
 
-    Columns: partition, offset, id, key, headers, payload, published_at, expires_at; of a queue also lane,
-    priority, due_at, state, attempts. The file is there whole, or not at all.
+    Columns: partition, offset, id, key, headers, payload, published_at, expires_at.
+
+    Of a queue also: lane, priority, due_at, state, attempts. The file is there whole, or not at all.
     """
     from ..parquet import export_topic
 
@@ -93,8 +94,9 @@ def import_(
 ) -> None:
     """Publish the rows of a Parquet file: one of export's, or any with a column `payload`.
 
-    A row that cannot be published refuses the file before anything is stored. Within a day, importing the same file
-    again stores nothing twice, and goes on where an import was broken off.
+    A row that cannot be published refuses the file before anything is stored.
+
+    For a day, importing the same file again stores nothing twice: one that was broken off goes on.
     """
     from ..parquet import import_file
 
