@@ -103,8 +103,12 @@ class TestNames:
         def letters(self: duly.Client, word: str) -> Iterator[str]:
             yield from word
 
+        def patient(self: duly.Client, *, wait: float) -> str:
+            return threading.current_thread().name
+
         monkeypatch.setattr(duly.Client, "louder", louder, raising=False)
         monkeypatch.setattr(duly.Client, "letters", letters, raising=False)
+        monkeypatch.setattr(duly.Client, "patient", patient, raising=False)
         monkeypatch.setattr(duly.Client, "colour", property(lambda _: "blue"), raising=False)
 
         async def main() -> None:
@@ -112,6 +116,7 @@ class TestNames:
                 gained: Any = q
                 assert await gained.louder("hello", timeout=5) == "default: HELLO"
                 assert [letter async for letter in gained.letters("abc")] == ["a", "b", "c"]
+                assert await gained.patient(wait=5) == "duly-aio-wait", "what may wait has a thread of its own"
                 assert gained.colour == "blue"
                 with pytest.raises(AttributeError, match="nonsense"):
                     _ = gained.nonsense

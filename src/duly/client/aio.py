@@ -91,7 +91,7 @@ def _entered(
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Entering[Batch]:
-        return Entering(self._claim(method, *args, **kwargs))
+        return Entering(self._call(method, *args, **kwargs))
 
     return call
 
@@ -124,8 +124,13 @@ class _Call:
     _client: Client
 
     async def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs a method in the pool. The time that it waits for a thread is part of its timeout."""
+        """Runs a method in the pool. The time that it waits for a thread is part of its timeout.
+
+        A call that is given a `wait` gets a thread of its own.
+        """
         work = partial(method, self._plain, *map(_bare, args))
+        if kwargs.get("wait"):
+            return self._dressed(await self._client._threads.wait(partial(work, **kwargs)))
         if "timeout" not in _parameters(method):
             return self._dressed(await self._client._threads.run(partial(work, **kwargs)))
         allowed = self._client._allowed_s(kwargs.pop("timeout", None))
@@ -417,17 +422,6 @@ class Client(_Call):
     def _allowed_s(self, timeout: Duration | None) -> float:
         own: float = self._plain._timeout_s
         return own if timeout is None else timeout_s(timeout)
-
-    async def _claim(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Batch:
-        """A claim that waits does so in a thread of its own."""
-        if not kwargs.get("wait"):
-            looked: Batch = await self._call(method, *args, **kwargs)
-            return looked
-        line = self._threads.line()
-        try:
-            return Batch(self, await line.run(partial(method, self._plain, *args, **kwargs)))
-        finally:
-            line.let_go()
 
     async def close(self) -> None:
         """Finishes what was accepted and lets go of the store; calls that wait end with Closed. Twice does nothing."""

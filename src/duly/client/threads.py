@@ -131,6 +131,14 @@ class Threads:
         finally:
             timer.cancel()
 
+    async def wait(self, work: Callable[[], T]) -> T:
+        """Runs a call that may wait for long, in a thread of its own. Cancelling its task ends its waits."""
+        line = self.line()
+        try:
+            return await line.run(work)
+        finally:
+            line.let_go()
+
     async def finish(self, work: Callable[[], T]) -> T:
         """Runs a short call that ends something: it runs, even if its task is cancelled before."""
         job = _Job(work, self._drop)
