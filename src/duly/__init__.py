@@ -39,7 +39,7 @@ from .errors import (
     Unavailable,
 )
 from .events import Event
-from .health import Finding
+from .health import Figures, Finding, GroupHealth, HealthReason
 from .limits import LIMITS, Limits
 from .message import DeadLetter, Failure, Message, QueuedMessage, Receipt, Span, StoredMessage
 from .topic import (
@@ -55,6 +55,7 @@ from .topic import (
 )
 
 if TYPE_CHECKING:
+    from . import aio
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
     from .client.connect import connect, list_backups, restore, verify_backups
@@ -78,6 +79,7 @@ _LAZY = {
     "Settled": "duly.client.batch",
     "Transaction": "duly.store.sqlite.application",
     "Workers": "duly.workers.workers",
+    "aio": "duly.aio",
     "connect": "duly.client.connect",
     "list_backups": "duly.client.connect",
     "restore": "duly.client.connect",
@@ -90,6 +92,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'duly' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "aio":
+        return import_module("duly.aio")
     return getattr(import_module(_LAZY[name]), name)
 
 
@@ -114,12 +118,15 @@ __all__ = [
     "Error",
     "Event",
     "Failure",
+    "Figures",
     "Finding",
     "GroupDescription",
     "GroupExists",
+    "GroupHealth",
     "GroupNotFound",
     "GroupSettings",
     "Health",
+    "HealthReason",
     "IncompatibleStore",
     "InvalidArgument",
     "Lanes",
@@ -158,6 +165,7 @@ __all__ = [
     "Transaction",
     "Unavailable",
     "Workers",
+    "aio",
     "connect",
     "list_backups",
     "restore",

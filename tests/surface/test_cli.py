@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import duly
 from duly.cli.main import app
 from duly.cli.program import Program
+from duly.parquet import export_topic
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
             ],
         )
+        export_topic(q, "orders", home / "old-orders.parquet")
         q.backup(home / "backups")
     (home / "tasks.py").write_text(
         "import duly\nworkers = duly.Workers()\n"
@@ -156,6 +158,7 @@ class TestHelp:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
             + words("backup restore pause resume")
+            + words("health export import")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -217,6 +220,9 @@ TOPIC_COMMANDS = {
     "get": "T id",
     "browse": "T",
     "coming": "T",
+    "health": "T",
+    "export": "T new.parquet",
+    "import": "old-orders.parquet T",
 }
 GROUP_COMMANDS = {
     "groups show": "T G",
@@ -282,7 +288,9 @@ class TestErrors:
         assert "--nonsense" in ran.err
         assert f"{path} --help" in ran.err
 
-    @pytest.mark.parametrize("path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held"}), *WITHOUT_NAMES])
+    @pytest.mark.parametrize(
+        "path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held", "health"}), *WITHOUT_NAMES]
+    )
     def test_a_missing_argument_is_a_usage_error(self, path: str) -> None:
         ran = refused(*path.split())
         assert ran.code == 2

@@ -6,7 +6,23 @@ from typing import Annotated
 
 import typer
 
-from . import backup, claim, clock, consumers, dead, doctor, groups, publish, queued, read, stats, topics, work
+from . import (
+    backup,
+    claim,
+    clock,
+    consumers,
+    dead,
+    doctor,
+    groups,
+    health,
+    publish,
+    queued,
+    read,
+    stats,
+    topics,
+    transfer,
+    work,
+)
 from .command import show_help_if_alone
 from .program import Program
 from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
@@ -26,11 +42,13 @@ app.add_typer(claim.app)
 app.add_typer(read.app)
 app.add_typer(queued.app)
 app.add_typer(work.app)
+app.add_typer(transfer.app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
+app.add_typer(health.app)
 app.add_typer(doctor.app)
 app.add_typer(clock.app)
 app.add_typer(backup.app)

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
 
 import typer
 
 from ..clock import SystemClock, from_ms
+from ..topic import Health
 
 # What "none" is read as where a setting can be switched off: no duration or size is negative.
 NONE = -1
+# What a topic's health can be judged by.
+MEASURES = tuple(entry.name for entry in fields(Health))
 
 # More than anything real has, and little enough that it is a finite number.
 _DIGITS_MAX = 40
@@ -107,6 +111,30 @@ def weights(pairs: Sequence[str]) -> dict[str, float] | None:
         if not lane:
             raise typer.BadParameter(f"{pair!r} is no weight. Write lane=3.", param_hint="'--lane-weight'")
     return found or None
+
+
+def thresholds(pairs: Sequence[str]) -> dict[str, tuple[float, float] | None] | None:
+    """`measure=warn,alert` pairs as a mapping, `measure=none` for never; None when there are none."""
+    found: dict[str, tuple[float, float] | None] = {}
+    for pair in pairs:
+        measure, _, bounds = pair.partition("=")
+        try:
+            warn, alert = (None, None) if bounds.strip().lower() == "none" else map(_threshold, bounds.split(","))
+        except (ValueError, typer.BadParameter) as error:
+            hint = "Write dead=1,10 or oldest_age=1m,5m, or dead=none."
+            raise typer.BadParameter(f"{pair!r} is no pair of thresholds. {hint}", param_hint="'--health'") from error
+        if measure not in MEASURES:
+            raise typer.BadParameter(
+                f"There is no measure {measure!r}. Measures: {', '.join(MEASURES)}.", param_hint="'--health'"
+            )
+        found[measure] = None if warn is None or alert is None else (warn, alert)
+    return found or None
+
+
+def _threshold(text: str) -> float:
+    """A number, a share (5%) or a duration (5m)."""
+    word = text.strip()
+    return float(word[:-1]) / 100 if word.endswith("%") else duration(word)
 
 
 def start(text: str) -> str | int | datetime:

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from ..backoff import RetryPolicy
-from ..topic import Lanes, Retention
+from ..topic import Health, Lanes, Retention
 from .command import with_parts
-from .parse import NONE, duration, duration_or_none, number_or_none, size, size_or_none, weights
+from .parse import NONE, duration, duration_or_none, number_or_none, size, size_or_none, thresholds, weights
 
 Given = dict[str, Any]
 _RETRIES, _RETENTION, _QUEUES = "Retries", "Retention", "Queues"
@@ -180,6 +180,13 @@ def _topic_given(
             "--archive/--no-archive", rich_help_panel=_RETENTION, help="Truncate nothing before it is archived."
         ),
     ] = None,
+    health: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MEASURE=WARN,ALERT",
+            help="From where on `duly health` warns: undelivered=1000,5000, oldest_age=1m,5m; repeat for more.",
+        ),
+    ] = None,
     dedupe: Annotated[
         float | None,
         typer.Option(
@@ -198,7 +205,7 @@ def _topic_given(
         archive=archive,
         dedupe=dedupe,
     )
-    return {**given, "retry": retry, "retention": retention, "lanes": lanes}
+    return {**given, "retry": retry, "retention": retention, "lanes": lanes, "health": thresholds(health or [])}
 
 
 def _group_given(retry: Given, lease: Lease = None, dead_letters: DeadLetters = None) -> Given:
@@ -210,16 +217,23 @@ group_given = with_parts(_group_given, retry=retry_given)
 
 
 def merged(
-    given: Given, *, retry: RetryPolicy, retention: Retention | None = None, lanes: Lanes | None = None
+    given: Given,
+    *,
+    retry: RetryPolicy,
+    retention: Retention | None = None,
+    lanes: Lanes | None = None,
+    health: Health | None = None,
 ) -> Mapping[str, Any]:
-    """The settings to call with: fields that were not given stay as they are in `retry`, `retention` and `lanes`."""
-    wanted = {name: value for name, value in given.items() if name not in ("retry", "retention", "lanes")}
+    """The settings to call with: fields that were not given stay as they are in `retry` and the others."""
+    wanted = {name: value for name, value in given.items() if name not in ("retry", "retention", "lanes", "health")}
     if given["retry"]:
         wanted["retry"] = replace(retry, **given["retry"])
     if retention is not None and given["retention"]:
         wanted["retention"] = replace(retention, **given["retention"])
     if given.get("lanes"):
         wanted["lanes"] = replace(lanes or Lanes(), **given["lanes"])
+    if given.get("health"):
+        wanted["health"] = replace(health or Health(), **given["health"])
     return wanted
 
 

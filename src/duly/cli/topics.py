@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..backoff import RetryPolicy
-from ..topic import Lanes, TopicDescription, TopicSettings
+from ..topic import Health, Lanes, TopicDescription, TopicSettings
 from .command import command, group
 from .documents import topic_document
 from .options import ExistOk, NewTopic, Topic
@@ -118,12 +119,19 @@ def _facts(topic: TopicDescription) -> dict[str, Cell]:
         "retention": _retention_text(settings),
         "archive": "on" if settings.archive else "off",
         "largest payload": human_size(settings.payload_bytes_max),
+        "health": _health_text(settings.health),
         "created": f"{age(topic.created_at_ms)} ago",
         "version": topic.version,
     }
     if settings.lanes is not None:
         facts |= {"lanes": _lanes_text(settings.lanes), "dedupe": human_span(settings.dedupe)}
     return facts
+
+
+def _health_text(health: Health) -> str:
+    bounds = {entry.name: getattr(health, entry.name) for entry in fields(health)}
+    told = [f"{name} {pair[0]:g} warns, {pair[1]:g} alerts" for name, pair in bounds.items() if pair is not None]
+    return ", ".join(told) or "no thresholds"
 
 
 def _lanes_text(lanes: Lanes) -> str:
@@ -163,6 +171,7 @@ def _state(topic: TopicDescription) -> str:
         "duly topics update orders --lease 2m --max-attempts 5",
         "duly topics update orders --retention-age none",
         "duly topics update emails --lane-weight acme=3 --lane-weight globex=1",
+        "duly topics update orders --health dead=1,10 --health oldest_age=1m,5m",
     ],
     given=topic_given,
 )
@@ -171,7 +180,9 @@ def update(topic: Topic, session: Session, given: Given) -> None:
     with session.client() as client:
         before = client.describe_topic(topic)
         settings = before.settings
-        wanted = must_change(merged(given, retry=settings.retry, retention=settings.kept, lanes=settings.lanes))
+        wanted = must_change(
+            merged(given, retry=settings.retry, retention=settings.kept, lanes=settings.lanes, health=settings.health)
+        )
         after = client.update_topic(topic, version=before.version, **wanted)
     _show_topic(session.show, after)
 

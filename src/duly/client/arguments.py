@@ -95,6 +95,13 @@ def delay_ms(delay: Duration) -> int:
     return ms
 
 
+def after_name(after: object) -> str:
+    """The name after which a page begins."""
+    if not isinstance(after, str):
+        raise InvalidArgument(f"after must be a topic name, not {type(after).__name__}.")
+    return after
+
+
 def place_after(after: object) -> tuple[int, int]:
     if (
         not isinstance(after, tuple)

@@ -47,9 +47,10 @@ from ..engine.topics import (
     PurgeTopic,
     UpdateTopic,
 )
+from ..engine.wellbeing import CheckHealth
 from ..errors import Closed, InvalidArgument
 from ..events import Event
-from ..health import Finding
+from ..health import Finding, GroupHealth
 from ..interrupt import SHIELD
 from ..limits import LIMITS
 from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
@@ -57,6 +58,7 @@ from ..store.contract import Backup, Progress
 from ..tenant import check_name
 from ..topic import GroupDescription, GroupSettings, TopicDescription
 from .arguments import (
+    after_name,
     byte_budget,
     bytes_a_second,
     count,
@@ -89,6 +91,8 @@ if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
 
 _PAGE = 1000
+# Topics looked at in one transaction.
+_HEALTH_PAGE = 100
 _STATES = ("ready", "waiting", "retrying", "leased", "dead")
 
 
@@ -141,8 +145,7 @@ class Client:
     def list_topics(self, *, after: str = "", limit: int | None = None, timeout: Duration | None = None) -> list[str]:
         """Topic names in order: all of them, or a page of `limit` after a name."""
         most = page_size(limit)
-        if not isinstance(after, str):
-            raise InvalidArgument(f"after must be a topic name, not {type(after).__name__}.")
+        after = after_name(after)
         found: list[str] = []
         while len(found) < most:
             command = ListTopics(self._tenant, found[-1] if found else after, min(_PAGE, most - len(found)))
@@ -752,6 +755,32 @@ class Client:
             on_progress=on_progress,
             deadline=self._deadline(timeout),
         )
+
+    def health(
+        self,
+        topic: str | None = None,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        timeout: Duration | None = None,
+    ) -> list[GroupHealth]:
+        """How each group does by its topic's thresholds (duly.Health), with reasons and figures.
+
+        Of one topic; of all of them; or of a page of `limit` topics after a name. Each topic is there at least once.
+        """
+        if topic is not None:
+            return self._do(CheckHealth(self._tenant, named(topic), "", 1), timeout)
+        most, seen = page_size(limit), 0
+        found: list[GroupHealth] = []
+        while seen < most:
+            command = CheckHealth(self._tenant, None, after_name(after), min(_HEALTH_PAGE, most - seen))
+            page: list[GroupHealth] = self._do(command, timeout)
+            found.extend(page)
+            topics = len({one.topic for one in page})
+            if topics < command.limit:
+                break
+            seen, after = seen + topics, page[-1].topic
+        return found
 
     def limits(self) -> dict[str, int]:
         """The hard limits, published."""

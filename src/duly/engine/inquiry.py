@@ -23,7 +23,7 @@ from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..message import QueuedMessage, made_id
 from ..store.contract import LEASED, TIMED, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction, WaitRow
-from .columns import NEVER, Columns
+from .columns import NAMES, NEVER, Columns
 from .done import note_done
 from .entries import lane_hash
 from .find import find_group, find_queue, head_of
@@ -385,16 +385,23 @@ def get(tx: Transaction, command: Get) -> QueuedMessage | None:
     if standing.state == "finished":
         return QueuedMessage(command.id, "finished", number, offset)
     columns = messages_at(tx, topic.tenant_id, index.partition, [offset])
-    found = _queued(topic, number, columns, 0, standing)
+    found = _queued(topic, number, _listed(columns), 0, standing)
     if _is_gone(found, tx.now_ms):
         return QueuedMessage(command.id, "finished", number, offset)
     return found
 
 
-def _queued(topic: TopicRow, number: int, columns: Columns, at: int, standing: Standing) -> QueuedMessage:
+def _listed(columns: Columns) -> dict[str, list[Any] | None]:
+    """Messages as lists: a column is read once, for all of them."""
+    return {name: columns.values(name) for name in NAMES}
+
+
+def _queued(
+    topic: TopicRow, number: int, listed: dict[str, list[Any] | None], at: int, standing: Standing
+) -> QueuedMessage:
     def value(name: str) -> Any:
-        found = columns.values(name, at, at + 1)
-        return None if found is None else found[0]
+        found = listed[name]
+        return None if found is None else found[at]
 
     offset = value("offset")
     due_at = standing.due_at
@@ -487,8 +494,8 @@ def _fitting(
     known = [offset for offset in offsets if standings[offset].state != "finished"]
     if not known:
         return []
-    columns = messages_at(index.tx, index.topic.tenant_id, index.partition, known)
-    found = [_queued(index.topic, number, columns, at, standings[offset]) for at, offset in enumerate(known)]
+    listed = _listed(messages_at(index.tx, index.topic.tenant_id, index.partition, known))
+    found = [_queued(index.topic, number, listed, at, standings[offset]) for at, offset in enumerate(known)]
     now = index.tx.now_ms
     return [message for message in found if _fits(command, message) and not _is_gone(message, now)][:most]
 
@@ -553,11 +560,11 @@ def count_standing(tx: Transaction, topic: TopicRow, partition: int) -> tuple[in
 def _due_in(view: Stored, minute: int, now_ms: int) -> int:
     """How many entries of a timed run have fallen due in this minute up to now, consumed or not."""
     start = Stored(view.index, view.run, 0)
-    low = _first_from(start, minute * MINUTE_MS)
-    return _first_from(start, now_ms + 1) - low
+    low = first_from(start, minute * MINUTE_MS)
+    return first_from(start, now_ms + 1) - low
 
 
-def _first_from(view: Stored, moment: int) -> int:
+def first_from(view: Stored, moment: int) -> int:
     """The position of the first entry that is due at a moment or later: a binary search over blocks."""
     low, high = 0, view.run.count
     while low < high:

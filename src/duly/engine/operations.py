@@ -54,6 +54,7 @@ from .topics import (
     purge_topic,
     update_topic,
 )
+from .wellbeing import CheckHealth, check_health
 
 
 def _each(one: Callable[[Transaction, Any], Any]) -> Verb[Any, Any]:
@@ -102,4 +103,5 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     DescribeTopic: describe_topic,
     ListGroups: list_groups,
     DescribeGroup: describe_group,
+    CheckHealth: check_health,
 }

@@ -490,7 +490,10 @@ class Store(Protocol):
         ...
 
     def wait(self, ticket: Any, *, until_ms: int | None, deadline: float | None) -> None:
-        """Sleeps until one of the ticket's partitions rings, a moment of the store's clock, or the deadline."""
+        """Sleeps until one of the ticket's partitions rings, a moment of the store's clock, or the deadline.
+
+        Raises Interrupted as soon as the thread's patience ends (store/patience.py).
+        """
         ...
 
     def close(self) -> None:

@@ -24,10 +24,12 @@ import select
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 
 from ...events import log
+from ..patience import patience_here
 
 SLOTS = 1024
 # The slots, and behind them a byte that says whether any process has ever listened: as long as none
@@ -72,9 +74,16 @@ class Bell:
             return Ticket(slots, tuple(self._rung[slot] for slot in slots))
 
     def sleep(self, ticket: Ticket, seconds: float | None) -> None:
-        """Returns when one of the ticket's slots has rung since it was taken, or the time is over."""
+        """Returns when one of the ticket's slots has rung since it was taken, or the time is over.
+
+        Raises Interrupted when this thread's patience ends.
+        """
         alarm = threading.Lock()
         alarm.acquire()
+        with patience_here().waking(partial(self._rouse, alarm)):
+            self._sleep(alarm, ticket, seconds)
+
+    def _sleep(self, alarm: threading.Lock, ticket: Ticket, seconds: float | None) -> None:
         with self._lock:
             if self._closed or any(
                 self._rung[slot] != then for slot, then in zip(ticket.slots, ticket.rung, strict=True)
@@ -89,6 +98,11 @@ class Bell:
                 for slot in ticket.slots:
                     if alarm in self._sleepers[slot]:
                         self._sleepers[slot].remove(alarm)
+
+    def _rouse(self, alarm: threading.Lock) -> None:
+        with self._lock:
+            if alarm.locked():
+                alarm.release()
 
     def ring(self, partitions: Iterable[int]) -> None:
         """Tells everyone, here and in other processes."""
