@@ -163,7 +163,8 @@ def _copy(index: Index, target: RunRow, most: int) -> int:
         source.copied = view.pos
     target = replace(target, sources=msgspec.msgpack.encode(progress))
     index.runs[target.id] = target
-    if any(view.left for view in views):
+    if count or any(view.left for view in views):
+        # Swapped next time: it takes as long as a slice.
         index.tx.run_update(target)
     else:
         _swap(index, target, progress)

@@ -538,7 +538,7 @@ class Index:
 
 def _few(young: list[tuple[int, Entries]]) -> tuple[tuple[int, Entries], ...]:
     """Stretches of entries as one of each kind, when they have become many."""
-    if len(young) <= 8:
+    if len(young) <= 3:
         return tuple(young)
     together = []
     for kind in (READY, LANED, TIMED):

@@ -46,8 +46,9 @@ def droppable(tx: Transaction, topic: TopicRow, partition: int, bound: int) -> t
     low = min([index.row.absorbed_to, bound, *(run.low for run in index.runs.values()), *_others(tx, topic, partition)])
     inner: list[int] = []
     count = head.next_offset - max(low, head.first_offset)
-    _, size = tx.log_size(topic.tenant_id, partition, low)
-    if count > 2 * _live(tx, topic, index) + (_SLACK if size < _BYTES_SLACK else 0):
+    settled = count - 2 * _live(tx, topic, index)
+    # How big the log is takes a look at every block: only where it matters.
+    if settled > _SLACK or (settled > 0 and tx.log_size(topic.tenant_id, partition, low)[1] >= _BYTES_SLACK):
         low, inner = _look_closely(tx, topic, index, bound)
     return max(low, head.first_offset), inner
 

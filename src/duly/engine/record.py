@@ -63,7 +63,8 @@ def record_claim(tx: Transaction, topic: TopicRow, group: str, row: LeaseRow, le
     if row.offsets is None and row.live == row.count:
         offset = row.base
     else:
-        offset, more["deltas"] = spread(live_offsets(row))
+        every = row.offsets if row.offsets is not None and row.live == row.count else live_offsets(row)
+        offset, more["deltas"] = spread(every)
     record(
         tx,
         topic,
