@@ -15,6 +15,7 @@ from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.pause import is_paused
+from ..engine.queue_retain import Look, empty, look_closely, slices_of
 from ..engine.retain import Chores
 from ..engine.tail import Tail, Tailed
 from ..errors import Error, StoreError
@@ -246,8 +247,9 @@ class Caretaker:
                 self._store.look_at_clock()
                 next_due = self._next_due()
                 if next_due is not None and next_due <= self._store.clock.now_ms():
-                    verb = WRITES[Chores]
-                    self._store.write(verb, Chores(), tenant=CHORES_TENANT, cost=0, deadline=monotonic_s() + 60)
+                    look = self._write(WRITES[Chores], Chores())
+                    if look is not None:
+                        self._look_closely(look)
                     continue
             except Error as error:
                 if self._stopping:
@@ -257,6 +259,19 @@ class Caretaker:
                 next_due = self._store.clock.now_ms() + 5000
             if not self._stopping:
                 self._store.wait(ticket, until_ms=next_due, deadline=monotonic_s() + _LOOK_AGAIN_S)
+
+    def _write(self, verb: Any, command: Any) -> Any:
+        return self._store.write(verb, command, tenant=CHORES_TENANT, cost=0, deadline=monotonic_s() + 60)
+
+    def _look_closely(self, look: Look) -> None:
+        """Finds out what a queue's log may lose, beside everyone else, and drops it in small steps."""
+        tx: Transaction
+        with self._store.read() as tx:
+            emptied = look_closely(tx, look)
+        for part in slices_of(emptied) if emptied is not None else ():
+            if self._stopping:
+                return
+            self._write(empty, part)
 
     def _next_due(self) -> int | None:
         tx: Transaction

@@ -89,25 +89,29 @@ def order_ready(entries: Entries) -> Array:
     """The indexes in the order of service: priority, tag, due, seq."""
     if entries.tag.any():
         return np.lexsort((entries.seq, entries.due, entries.tag, entries.priority))
-    moments = _moments(entries, bits_max=47)
-    if moments is None:
+    if not len(entries):
+        return entries.seq
+    due, seq, due_bits, seq_bits = _spans(entries)
+    if due_bits + seq_bits > 47:
         return np.lexsort((entries.seq, entries.due, entries.priority))
-    return np.argsort(entries.priority.astype(np.int64) << 47 | moments)
+    # All in one number: it is sorted ten times faster than three columns are.
+    return np.argsort(entries.priority.astype(np.int64) << 47 | due << seq_bits | seq)
 
 
 def order_waiting(entries: Entries) -> Array:
-    """The indexes in the order in which they fall due."""
-    moments = _moments(entries, bits_max=63)
-    return np.lexsort((entries.seq, entries.due)) if moments is None else np.argsort(moments)
-
-
-def _moments(entries: Entries, *, bits_max: int) -> Array | None:
-    """Due time and seq as one number, if it has room for them: it is sorted ten times faster than two columns are."""
+    """The indexes in the order in which they fall due; of those that do together, in the order of service."""
     if not len(entries):
         return entries.seq
+    due, seq, due_bits, seq_bits = _spans(entries)
+    if due_bits + seq_bits > 47:
+        return np.lexsort((entries.seq, entries.priority, entries.due))
+    return np.argsort(due << 16 + seq_bits | entries.priority.astype(np.int64) << seq_bits | seq)
+
+
+def _spans(entries: Entries) -> tuple[Array, Array, int, int]:
+    """Due times and seqs, each from its least on, and how many bits they take."""
     due, seq = entries.due - entries.due.min(), entries.seq - entries.seq.min()
-    bits = int(seq.max()).bit_length()
-    return due << bits | seq if int(due.max()).bit_length() + bits <= bits_max else None
+    return due, seq, int(due.max()).bit_length(), int(seq.max()).bit_length()
 
 
 def encode_entries(entries: Entries, place: int) -> bytes:

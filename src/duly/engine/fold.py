@@ -140,6 +140,7 @@ def _begin(index: Index) -> None:
             low=min(run.low for run in runs),
             high=max(run.high for run in runs),
             sources=progress,
+            plain=all(run.plain for run in runs),
         )
         target = replace(target, id=index.tx.run_insert(index.topic.tenant_id, target))
         index.runs[target.id] = target

@@ -219,6 +219,7 @@ class Index:
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, up to a bound. Returns how many there were."""
+        at_once = self._turn_over()
         proposal = due_front(self.views(TIMED), self.tx.now_ms, most)
         due = len(proposal.entries)
         loose = self._promote_loose(most)
@@ -232,7 +233,30 @@ class Index:
                 kept = np.flatnonzero(~gone)
                 entries, columns = entries.take(kept), columns.take(kept)
             self._take_in(entries, self._weights(entries, columns), columns, young=False)
-        return due + loose
+        return at_once + due + loose
+
+    def _turn_over(self) -> int:
+        """Makes ready, as they are, the runs of which all that is left falls due in one moment that has come.
+
+        What falls due together stands in the order of service (entries.py): at midnight nothing is copied.
+        """
+        turned = 0
+        for run in [] if self._limited else self.servable(TIMED):
+            view = Stored(self, run)
+            if run.plain and not run.target and run.left and self._one_moment(view):
+                ready = replace(run, kind=READY, coming=None)
+                self.tx.run_update(ready)
+                self.runs[run.id] = ready
+                self._stored.pop(run.id, None)
+                turned += run.left
+        return turned
+
+    def _one_moment(self, view: Stored) -> bool:
+        first = int(view.peek(1).due[0])
+        if first > self.tx.now_ms:
+            return False
+        last = Stored(self, view.run, view.run.count - 1).peek(1)
+        return int(last.due[0]) == first
 
     def _has_lanes(self, entries: Entries) -> bool:
         return bool(entries.lane.any()) or bool(self._untagged)
@@ -511,6 +535,7 @@ class Index:
             low=int(entries.seq.min()),
             high=int(entries.seq.max()),
             coming=coming_of(entries) if kind == TIMED else None,
+            plain=not entries.lane.any(),
             expires_max=_expire_all_by(columns),
         )
         if run.expires_max is not None:

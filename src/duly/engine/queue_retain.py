@@ -4,23 +4,28 @@ Nothing is noted when a message is settled: it is just in no run any more, under
 what is still needed is found by looking at what is left. The front of the log goes as soon as nothing left
 lies in it; blocks further in are looked for when more than half of the log must be settled, which bounds both
 the space and the work. A block in which only a few are left is emptied: they are copied out (`kept`).
+
+A close look takes as long as there is much left, so it is no transaction of the writer's: the caretaker reads, and
+has what it found dropped in small steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ..store.contract import TIMED, GroupRow, TopicRow, Transaction
-from .agenda import TRUNCATE, schedule
+from .agenda import GIVE_BACK, TRUNCATE, schedule, schedule_store
 from .block import Place, encode
 from .bury import tell
 from .columns import NEVER, Columns
 from .done import note_done
 from .entries import Entries, concat
-from .find import find_group, head_of
+from .find import find_group, head_of, set_head
 from .fold import finish
 from .index import Index
 from .lease import live_offsets
@@ -33,24 +38,57 @@ from .views import Stored, walk
 _SLACK = 20_000
 # Unless the log has more bytes than this.
 _BYTES_SLACK = 64 * 1024 * 1024
+# Blocks dropped in one transaction.
+_BLOCKS_A_SLICE = 24
 # A block with no more messages left than one in so many is emptied.
 _FEW = 50
 # A run that is being folded is looked at again after this.
 _FOLDING_MS = 5_000
 
 
-def droppable(tx: Transaction, topic: TopicRow, partition: int, bound: int) -> tuple[int, list[int]]:
-    """Below which offset the log may go, and the bases of blocks further in that may go too; none past `bound`."""
+class Look(msgspec.Struct, frozen=True):
+    """A queue partition to be looked at closely; nothing past `bound` may go."""
+
+    tenant_id: int
+    partition: int
+    bound: int
+
+
+class Emptied(msgspec.Struct, frozen=True):
+    """What a close look found: blocks that may go, with what has to be copied out of each, and below which offset
+    all may; and messages that were copied out before and are settled by now.
+    """
+
+    tenant_id: int
+    partition: int
+    low: int
+    blocks: tuple[tuple[int, tuple[int, ...]], ...]
+    kept: tuple[int, ...]
+
+
+def droppable(tx: Transaction, topic: TopicRow, partition: int, bound: int) -> tuple[int, Look | None]:
+    """Below which offset the log may go, by what is known at once; and whether it should be looked at closely.
+
+    That is when more than half of it must be settled, and a quarter of what is left has been since the last time.
+    """
     index = Index(tx, topic, partition)
     head = head_of(tx, topic.tenant_id, partition)
     low = min([index.row.absorbed_to, bound, *(run.low for run in index.runs.values()), *_others(tx, topic, partition)])
-    inner: list[int] = []
-    count = head.next_offset - max(low, head.first_offset)
-    settled = count - 2 * _live(tx, topic, index)
+    live = _live(tx, topic, index)
+    settled = head.next_offset - max(low, head.first_offset) - 2 * live
+    ended, before = head.next_offset - live, tx.recall(("looked", partition)) or 0
+    look = None
+    if ended > before and ended - before >= live // 4 and _has_much(tx, topic, partition, settled, low):
+        look = Look(topic.tenant_id, partition, bound)
+        tx.remember(("looked", partition), ended)
+    return max(low, head.first_offset), look
+
+
+def _has_much(tx: Transaction, topic: TopicRow, partition: int, settled: int, low: int) -> bool:
+    if settled > _SLACK or tx.kept_offsets(topic.tenant_id, partition):
+        return True
     # How big the log is takes a look at every block: only where it matters.
-    if settled > _SLACK or (settled > 0 and tx.log_size(topic.tenant_id, partition, low)[1] >= _BYTES_SLACK):
-        low, inner = _look_closely(tx, topic, index, bound)
-    return max(low, head.first_offset), inner
+    return settled > 0 and tx.log_size(topic.tenant_id, partition, low)[1] >= _BYTES_SLACK
 
 
 def drop_expired(tx: Transaction, topic: TopicRow, partition: int) -> None:
@@ -116,29 +154,73 @@ def _live(tx: Transaction, topic: TopicRow, index: Index) -> int:
     return index.live + leased + dead + rows
 
 
-def _look_closely(tx: Transaction, topic: TopicRow, index: Index, bound: int) -> tuple[int, list[int]]:
-    head = head_of(tx, topic.tenant_id, index.partition)
+def look_closely(tx: Transaction, look: Look) -> Emptied | None:
+    """Finds out what a queue's log may lose. In a read transaction, beside everyone else.
+
+    What is needed by nobody now never is again: a message that is settled does not come back, and new ones lie
+    behind the end. So it can be acted on later, by `empty`.
+    """
+    topic = tx.topic_of_partition(look.partition)
+    if topic is None:
+        return None
+    index = Index(tx, topic, look.partition, reading=True)
+    head = head_of(tx, topic.tenant_id, look.partition)
     first = head.first_offset
-    needed = np.zeros(head.next_offset - first, bool)
-    needed[index.row.absorbed_to - first :] = True
+    kept = np.array(tx.kept_offsets(topic.tenant_id, look.partition), np.int64)
+    start = min([first, *kept.tolist()])
+    needed = np.zeros(head.next_offset - start, bool)
+    needed[max(0, index.row.absorbed_to - start) :] = True
     for part in _standing(index):
-        needed[part.seq[part.seq >= first] - first] = True
-    for offset in _others(tx, topic, index.partition):
-        if offset >= first:
-            needed[offset - first] = True
-    drop: list[int] = []
-    low = bound
-    for meta in tx.block_metas(topic.tenant_id, index.partition, first):
-        if meta.end > bound:
+        needed[part.seq[part.seq >= start] - start] = True
+    for offset in _others(tx, topic, look.partition):
+        if offset >= start:
+            needed[offset - start] = True
+    drop: list[tuple[int, tuple[int, ...]]] = []
+    low = look.bound
+    for meta in tx.block_metas(topic.tenant_id, look.partition, first):
+        if meta.end > look.bound:
             low = min(low, meta.base)
             break
-        left = np.flatnonzero(needed[meta.base - first : meta.end - first])
+        left = np.flatnonzero(needed[meta.base - start : meta.end - start])
         if len(left) * _FEW <= meta.count:
-            _keep(tx, topic, index, [meta.base + int(at) for at in left])
-            drop.append(meta.base)
+            drop.append((meta.base, tuple((meta.base + left).tolist())))
         else:
             low = min(low, meta.base)
-    return low, [base for base in drop if base > low]
+    return Emptied(topic.tenant_id, look.partition, low, tuple(drop), tuple(kept[~needed[kept - start]].tolist()))
+
+
+def slices_of(emptied: Emptied) -> Iterator[Emptied]:
+    """The same in steps of a few milliseconds each; the last one has what the others lack."""
+    for at in range(0, len(emptied.blocks), _BLOCKS_A_SLICE):
+        yield replace(emptied, low=0, blocks=emptied.blocks[at : at + _BLOCKS_A_SLICE], kept=())
+    yield replace(emptied, blocks=())
+
+
+def empty(tx: Transaction, commands: Sequence[Emptied]) -> list[None]:
+    """Drops blocks that a close look found, having copied out what is left in them."""
+    for command in commands:
+        topic = tx.topic_of_partition(command.partition)
+        if topic is not None:
+            _empty(tx, topic, command)
+    return [None] * len(commands)
+
+
+def _empty(tx: Transaction, topic: TopicRow, command: Emptied) -> None:
+    tenant_id, partition = command.tenant_id, command.partition
+    head = head_of(tx, tenant_id, partition)
+    for offset in command.kept:
+        tx.kept_delete(tenant_id, partition, offset)
+    blocks = [block for block in command.blocks if block[0] >= head.first_offset]
+    for base, left in blocks:
+        for offset in left:
+            keep(tx, topic, partition, offset, messages_at(tx, tenant_id, partition, [offset]))
+        tx.block_delete(tenant_id, partition, base)
+    first = max(head.first_offset, command.low)
+    if blocks or first > head.first_offset:
+        # The newest block says where the log ends, and it may have gone: then its row has to.
+        set_head(tx, tenant_id, partition, replace(head, first_offset=first))
+        schedule(tx, tenant_id, partition, TRUNCATE, tx.now_ms)
+        schedule_store(tx, GIVE_BACK, tx.now_ms)
 
 
 def _standing(index: Index, only: int | None = None) -> Iterator[Entries]:
@@ -151,27 +233,11 @@ def _standing(index: Index, only: int | None = None) -> Iterator[Entries]:
             yield part.take(~np.isin(part.seq, holes)) if len(holes) else part
 
 
-def _keep(tx: Transaction, topic: TopicRow, index: Index, offsets: Iterable[int]) -> None:
-    for offset in offsets:
-        columns = messages_at(tx, topic.tenant_id, index.partition, [offset])
-        keep(tx, topic, index.partition, offset, columns)
-
-
 def keep(tx: Transaction, topic: TopicRow, partition: int, offset: int, columns: Columns) -> None:
     """Copies a message out of its block."""
     published_at = int(columns.numbers("published_at", 0)[0])
     stored = encode(Place(topic.tenant_id, partition, offset), columns, published_at, [])
     tx.kept_insert(topic.tenant_id, partition, offset, stored)
-
-
-def needed_kept(tx: Transaction, topic: TopicRow, partition: int) -> set[int]:
-    """Which of the messages that were copied out are still unsettled."""
-    index = Index(tx, topic, partition)
-    found = set(_others(tx, topic, partition))
-    kept = np.array(tx.kept_offsets(topic.tenant_id, partition), np.int64)
-    for part in _standing(index):
-        found.update(part.seq[np.isin(part.seq, kept)].tolist())
-    return found
 
 
 def _tell_expired(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, seqs: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ transaction, so no two do the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -29,7 +29,7 @@ from .find import cursor_of, head_of, set_head
 from .lease import live_offsets
 from .lookup import every
 from .pause import is_paused
-from .queue_retain import drop_expired, droppable, needed_kept
+from .queue_retain import Look, drop_expired, droppable
 from .read import look_up, offset_at
 from .record import record
 
@@ -49,24 +49,25 @@ class Chores(msgspec.Struct, frozen=True):
     """Run what is due."""
 
 
-def run_chores(tx: Transaction, commands: Sequence[Chores]) -> list[int | Exception]:
-    """Does the most overdue chore; answers when the next one is due, -1 for none."""
+def run_chores(tx: Transaction, commands: Sequence[Chores]) -> list[Look | Exception | None]:
+    """Does the most overdue chore. Answers what should be looked at closely, beside everyone else."""
+    look: Look | None = None
     row = tx.agenda_next()
     if row is not None and row.due_at <= tx.now_ms and not is_paused(tx):
         tx.agenda_delete(row)
         tx.remember(("head", row.partition) if row.partition else ("agenda", row.chore), None)
-        _CHORES[row.chore](tx, row)
-        row = tx.agenda_next()
-    return [-1 if row is None else row.due_at for _ in commands]
+        look = _CHORES[row.chore](tx, row)
+    return [look for _ in commands]
 
 
-def _truncate(tx: Transaction, row: AgendaRow) -> None:
+def _truncate(tx: Transaction, row: AgendaRow) -> Look | None:
     topic = tx.topic_of_partition(row.partition)
     if topic is None:
-        return
+        return None
     head = head_of(tx, row.tenant_id, row.partition)
+    look: Look | None = None
     if topic.settings.kind == "queue":
-        limit = _empty_queue(tx, topic, row.partition)
+        limit, look = _empty_queue(tx, topic, row.partition)
     else:
         limit = _may_drop_below(tx, topic, row.partition)
     if limit > head.first_offset:
@@ -80,15 +81,17 @@ def _truncate(tx: Transaction, row: AgendaRow) -> None:
     oldest = next(tx.block_metas(row.tenant_id, row.partition, 0), None)
     if oldest is not None and oldest.base < head.first_offset:
         schedule(tx, row.tenant_id, row.partition, TRUNCATE, tx.now_ms)
-        return
+        return look
     if deleted:
         schedule_store(tx, GIVE_BACK, tx.now_ms)
-    _sweep_kept(tx, topic, row.partition)
-    _schedule_next(tx, topic, row.partition)
+    if topic.settings.kind == "log":
+        _sweep_kept(tx, topic, row.partition)
+        _schedule_next(tx, topic, row.partition)
+    return look
 
 
-def _empty_queue(tx: Transaction, topic: TopicRow, partition: int) -> int:
-    """Drops blocks in the middle of a queue's log; returns below which offset all may go."""
+def _empty_queue(tx: Transaction, topic: TopicRow, partition: int) -> tuple[int, Look | None]:
+    """Below which offset all of a queue's log may go, and whether it should be looked at closely."""
     drop_expired(tx, topic, partition)
     head, kept = head_of(tx, topic.tenant_id, partition), topic.settings.kept
     bound = head.next_offset
@@ -96,15 +99,8 @@ def _empty_queue(tx: Transaction, topic: TopicRow, partition: int) -> int:
         bound = max(_too_old_below(tx, topic, partition), _too_big_below(tx, topic, partition))
     if topic.settings.archive:
         bound = min(bound, head.archived_to)
-    limit, inner = droppable(tx, topic, partition, bound)
-    if inner:
-        # The newest block says where the log ends, and it may go: then its row has to.
-        set_head(tx, topic.tenant_id, partition, head_of(tx, topic.tenant_id, partition))
-    for base in inner:
-        tx.block_delete(topic.tenant_id, partition, base)
-    if inner:
-        schedule_store(tx, GIVE_BACK, tx.now_ms)
-    return _block_boundary(tx, topic, partition, limit)
+    limit, look = droppable(tx, topic, partition, bound)
+    return _block_boundary(tx, topic, partition, limit), look
 
 
 def _a_slice(tx: Transaction, row: AgendaRow) -> int:
@@ -122,8 +118,7 @@ def _schedule_next(tx: Transaction, topic: TopicRow, partition: int) -> None:
     """When the oldest block that is left will be too old; a minute from now when something holds it."""
     kept = topic.settings.kept
     head = head_of(tx, topic.tenant_id, partition)
-    if head.first_offset == head.next_offset or topic.settings.kind == "queue":
-        # A queue is looked at when something of it is settled.
+    if head.first_offset == head.next_offset:
         return
     again = tx.now_ms + _PINNED_AGAIN_MS
     wanted = max(_too_old_below(tx, topic, partition), _too_big_below(tx, topic, partition))
@@ -255,10 +250,7 @@ def _sweep_kept(tx: Transaction, topic: TopicRow, partition: int) -> None:
     kept = tx.kept_offsets(topic.tenant_id, partition)
     if not kept:
         return
-    if topic.settings.kind == "queue":
-        wanted = needed_kept(tx, topic, partition)
-    else:
-        wanted = set(_references(tx, topic, partition, head_of(tx, topic.tenant_id, partition).first_offset))
+    wanted = set(_references(tx, topic, partition, head_of(tx, topic.tenant_id, partition).first_offset))
     for offset in kept:
         if offset not in wanted:
             tx.kept_delete(topic.tenant_id, partition, offset)
@@ -293,4 +285,10 @@ def _forget(tx: Transaction, _: AgendaRow) -> None:
         schedule_store(tx, FORGET, max(oldest, tx.now_ms + SOON_MS))
 
 
-_CHORES = {TRUNCATE: _truncate, ERASE: _erase, GIVE_BACK: _give_back, FORGET: _forget, PACK: pack}
+_CHORES: dict[str, Callable[[Transaction, AgendaRow], Look | None]] = {
+    TRUNCATE: _truncate,
+    ERASE: _erase,
+    GIVE_BACK: _give_back,
+    FORGET: _forget,
+    PACK: pack,
+}

@@ -145,6 +145,8 @@ class RunRow(msgspec.Struct, frozen=True):
     sources: bytes | None = None
     target: int = 0
     coming: bytes | None = None
+    # All its messages are in the default lane.
+    plain: bool = False
     id: int = 0
 
     @property

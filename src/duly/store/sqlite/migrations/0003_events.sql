@@ -4,3 +4,6 @@ CREATE TABLE duly_event (
     tenant INTEGER NOT NULL,
     data   BLOB NOT NULL
 );
+
+-- Whether all messages of a run are in the default lane: such a run needs no tags when it falls due.
+ALTER TABLE duly_run ADD COLUMN plain INTEGER NOT NULL DEFAULT 0;

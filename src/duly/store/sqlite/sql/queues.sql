@@ -19,7 +19,8 @@ DELETE FROM duly_queue
    AND partition = :partition;
 
 -- runs
-SELECT partition, kind, level, count, pos, blocks, block, low, high, expires_max_ms, sources, target, coming, id
+SELECT partition, kind, level, count, pos, blocks, block, low, high, expires_max_ms, sources, target, coming, plain,
+       id
   FROM duly_run
  WHERE tenant = :tenant
    AND partition = :partition
@@ -27,9 +28,9 @@ SELECT partition, kind, level, count, pos, blocks, block, low, high, expires_max
 
 -- run_insert
 INSERT INTO duly_run (tenant, partition, kind, level, count, pos, blocks, block, low, high, expires_max_ms,
-                      sources, target, coming)
+                      sources, target, coming, plain)
 VALUES (:tenant, :partition, :kind, :level, :count, :pos, :blocks, :block, :low, :high, :expires_max,
-        :sources, :target, :coming);
+        :sources, :target, :coming, :plain);
 
 -- run_move
 UPDATE duly_run
@@ -38,7 +39,8 @@ UPDATE duly_run
 
 -- run_update
 UPDATE duly_run
-   SET count = :count,
+   SET kind = :kind,
+       count = :count,
        pos = :pos,
        blocks = :blocks,
        low = :low,
@@ -46,7 +48,8 @@ UPDATE duly_run
        expires_max_ms = :expires_max,
        sources = :sources,
        target = :target,
-       coming = :coming
+       coming = :coming,
+       plain = :plain
  WHERE id = :id;
 
 -- run_delete
