@@ -158,7 +158,7 @@ class TestHelp:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
             + words("backup restore pause resume")
-            + words("health export import")
+            + words("health export import events")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -221,6 +221,7 @@ TOPIC_COMMANDS = {
     "browse": "T",
     "coming": "T",
     "health": "T",
+    "events": "T",
     "export": "T new.parquet",
     "import": "old-orders.parquet T",
 }
@@ -289,7 +290,7 @@ class TestErrors:
         assert f"{path} --help" in ran.err
 
     @pytest.mark.parametrize(
-        "path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held", "health"}), *WITHOUT_NAMES]
+        "path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held", "health", "events"}), *WITHOUT_NAMES]
     )
     def test_a_missing_argument_is_a_usage_error(self, path: str) -> None:
         ran = refused(*path.split())

@@ -13,6 +13,7 @@ from . import (
     consumers,
     dead,
     doctor,
+    events,
     groups,
     health,
     publish,
@@ -50,6 +51,7 @@ app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(health.app)
 app.add_typer(doctor.app)
+app.add_typer(events.app)
 app.add_typer(clock.app)
 app.add_typer(backup.app)
 

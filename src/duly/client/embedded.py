@@ -245,6 +245,7 @@ class Caretaker:
             ticket = self._store.ticket([0], here_only=True)
             try:
                 self._store.look_at_clock()
+                self._store.look_at_disk()
                 next_due = self._next_due()
                 if next_due is not None and next_due <= self._store.clock.now_ms():
                     look = self._write(WRITES[Chores], Chores())

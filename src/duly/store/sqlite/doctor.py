@@ -18,7 +18,7 @@ from ...errors import CorruptBlock, IncompatibleStore
 from ...health import Finding
 from .queries import queries
 
-_FREE_WARN, _FREE_ALERT = 0.10, 0.02
+_FREE_WARN, FREE_ALERT = 0.10, 0.02
 _WAL_BYTES_WARN = 512 * 1024 * 1024
 _CLOCK_BEHIND_MS_WARN = 1000
 
@@ -99,12 +99,17 @@ def _clock(connection: apsw.Connection, now_ms: int) -> Iterator[Finding]:
         yield Finding("ok", "The clock is not behind the store")
 
 
-def _disk(path: str) -> Iterator[Finding]:
+def room_on_device(path: str) -> tuple[int, float]:
+    """The bytes that are left on the device, and their share of it."""
     disk = os.statvfs(os.path.dirname(path))
-    share = disk.f_bavail / max(1, disk.f_blocks)
-    free = f"{disk.f_bavail * disk.f_frsize / 1e9:.1f} GB free ({share:.0%})"
+    return disk.f_bavail * disk.f_frsize, disk.f_bavail / max(1, disk.f_blocks)
+
+
+def _disk(path: str) -> Iterator[Finding]:
+    left, share = room_on_device(path)
+    free = f"{left / 1e9:.1f} GB free ({share:.0%})"
     if share < _FREE_WARN:
-        level = "alert" if share < _FREE_ALERT else "warn"
+        level = "alert" if share < FREE_ALERT else "warn"
         yield Finding(
             level,
             f"The device is nearly full: {free}.",

@@ -22,14 +22,14 @@ import apsw
 from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.memory import BlockCache
 from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull, Timeout
-from ...events import Listener
+from ...events import Event, Listener, tell
 from ...health import Finding
 from ..contract import Backup, Progress, Verb
 from .application import Transaction, held_here, joined
 from .backup import back_up
 from .bell import SLOTS, Bell, Ticket
 from .checkpoint import Checkpointer
-from .doctor import examine
+from .doctor import FREE_ALERT, examine, room_on_device
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
@@ -75,6 +75,8 @@ class SqliteStore:
         # The fork came while connections were open: the child cannot use this file.
         self.fork_unsafe = False
         self._in_memory = path == MEMORY
+        self._listener = listener
+        self._told_full = False
         self._cache = BlockCache()
         self._inside = ForkGate()
         self._closed = False
@@ -330,6 +332,17 @@ class SqliteStore:
             if self._kept.look(mark):
                 self._bell.ring_all_here()
             self._writer.tell_clock()
+
+    def look_at_disk(self) -> None:
+        """Alerts, once until there is room again, when the device is nearly full."""
+        if self._in_memory:
+            return
+        left, share = room_on_device(self.path)
+        nearly_full = share < FREE_ALERT
+        if nearly_full and not self._told_full:
+            facts: dict[str, object] = {"bytes_left": left, "advice": "Make room, or shorten a topic's retention."}
+            tell(Event("disk_nearly_full", self.clock.now_ms(), facts=facts), self._listener)
+        self._told_full = nearly_full
 
     def read_clock(self) -> ClockReading:
         """The store's time beside the host's."""
