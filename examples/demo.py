@@ -27,7 +27,22 @@ def main() -> None:
         path = str(Path(folder) / "app.duly")
         with duly.connect(path, on_event=tell_alert) as q:
             for number, act in enumerate(
-                (a_log, retries, poison, crash, wake_up, history, a_queue, fair_lanes, second_thoughts, how_fast),
+                (
+                    a_log,
+                    retries,
+                    poison,
+                    crash,
+                    wake_up,
+                    history,
+                    a_queue,
+                    fair_lanes,
+                    second_thoughts,
+                    one_transaction,
+                    workers,
+                    what_happened,
+                    a_backup,
+                    how_fast,
+                ),
                 start=1,
             ):
                 say.print(f"\n[bold cyan]{number}. {(act.__doc__ or '').strip()}[/]")
@@ -199,6 +214,81 @@ def second_thoughts(q: duly.Client, path: str) -> None:
     assert found is not None
     say.print(f"   welcome-10 is {found.state}; unsettled are {q.describe_topic('emails').messages}")
     q.purge("emails")
+
+
+def one_transaction(q: duly.Client, path: str) -> None:
+    """One transaction: your own rows and Duly's messages, both or neither"""
+    with q.transaction() as tx:
+        tx.execute("CREATE TABLE paid (order_id TEXT PRIMARY KEY)")
+    q.create_topic("payments", kind="queue")
+    q.publish("payments", [b"order 1", b"order 2"])
+    for d in q.claim("payments"):
+        try:
+            with q.transaction() as tx:
+                tx.execute("INSERT INTO paid VALUES (?)", [d.payload.decode()])
+                d.ack(tx=tx)
+                q.publish("emails", b"thank you for " + d.payload, tx=tx)
+                if d.payload == b"order 2":
+                    raise ConnectionError("the bank hung up")
+        except ConnectionError as error:
+            d.nack(delay=3600, reason=str(error))
+    with q.transaction() as tx:
+        rows = tx.execute("SELECT order_id FROM paid")
+    with q.claim("emails") as batch:
+        told = ", ".join(payload.decode() for payload in batch.payloads)
+        say.print(f"   rows: {len(rows)}; messages: {told!r}; the payment that failed has neither")
+        assert (rows, batch.payloads) == ([("order 1",)], [b"thank you for order 1"])
+
+
+def workers(q: duly.Client, path: str) -> None:
+    """Workers: handlers for topics, four at a time, with a time limit"""
+    q.create_topic("mails", kind="queue", retry=duly.RetryPolicy(max_attempts=3, base=0.05, jitter="none"))
+    crew, sent = duly.Workers(), []
+
+    @crew.on("mails", concurrency=4, time_limit=0.3)
+    def send(d: duly.Delivery) -> None:
+        if d.payload == b"to nobody":
+            raise duly.Bury("no such address")
+        if d.payload == b"flaky" and d.attempt < 3:
+            raise ConnectionError("the mail server hung up")
+        while d.payload == b"endless":
+            time.sleep(0.01)
+        sent.append(d.payload)
+
+    q.publish("mails", [b"hello %d" % n for n in range(200)] + [b"to nobody", b"flaky", b"endless"])
+    # A handler that fails is an error in the log; here it is part of the show.
+    logging.getLogger("duly").setLevel(logging.CRITICAL)
+    started = time.monotonic()
+    running = threading.Thread(target=crew.run, args=(q,))
+    running.start()
+    while len(sent) < 201 or len(list(q.dead("mails"))) < 2:
+        time.sleep(0.02)
+    crew.stop()
+    running.join()
+    logging.getLogger("duly").setLevel(logging.ERROR)
+    say.print(f"   {len(sent)} sent in {time.monotonic() - started:.1f} s; 'flaky' got through at its third attempt")
+
+
+def what_happened(q: duly.Client, path: str) -> None:
+    """What happened? Every message has a history"""
+    (letter,) = [letter for letter in q.dead("mails") if letter.payload == b"to nobody"]
+    history = [event.kind for event in q.events(topic="mails", message=letter.id)]
+    say.print(f"   {letter.payload.decode()!r}: {', '.join(history)}")
+    assert history == ["published", "claimed", "buried"]
+
+
+def a_backup(q: duly.Client, path: str) -> None:
+    """A backup of everything while everyone goes on, and its restoration"""
+    folder = Path(path).parent
+    taken = q.backup(folder / "backups")
+    restored = str(folder / "restored.duly")
+    duly.restore(folder / "backups", restored)
+    with duly.connect(restored) as again:
+        with again.transaction() as tx:
+            rows = tx.execute("SELECT count(*) FROM paid")
+        say.print(f"   {taken.bytes / 1e6:.1f} MB; restored: {rows[0][0]} row of ours, and the queues, paused")
+        assert not again.claim("payments")
+        again.resume_store()
 
 
 def how_fast(q: duly.Client, path: str) -> None:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from .workers.verdict import Bury, RetryLater
     from .workers.workers import Workers
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Loaded when first used, so that `import duly` stays quick.
 _LAZY = {

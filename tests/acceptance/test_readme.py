@@ -32,6 +32,10 @@ def test_the_tours_python_runs_from_top_to_bottom(tmp_path: Path) -> None:
 def test_the_tours_commands_run(tmp_path: Path) -> None:
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("duly ")]
     assert len(commands) >= 5
+    for block in blocks("python"):
+        # One that begins with the name of a file is that file.
+        if named := re.match(r"# (\w+\.py)\n", block):
+            (tmp_path / named[1]).write_text(block, encoding="utf-8")
     for command in commands:
         words = shlex.split(command)
         ran = subprocess.run([BIN / words[0], *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=60)
