@@ -45,6 +45,10 @@ class Port(Protocol):
         """The store's time."""
         ...
 
+    def check_leaving(self) -> None:
+        """Raises if it cannot be let go of now."""
+        ...
+
     def close(self) -> None:
         """Lets go of the store."""
         ...
@@ -108,6 +112,9 @@ class Embedded:
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()
         return now
+
+    def check_leaving(self) -> None:
+        self._open.check_leaving()
 
     def close(self) -> None:
         self._caretaker.stop()
