@@ -1,4 +1,4 @@
-"""A full or failing disk under an application's transaction: neither its rows nor its messages, and the next one works."""
+"""A full or failing disk under an application's transaction: neither its rows nor its messages; the next one works."""
 
 from __future__ import annotations
 

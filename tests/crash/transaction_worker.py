@@ -184,8 +184,8 @@ def killed_at(path: Path, point: int) -> None:
     work(q, batch, lambda: None)
     with q.transaction() as tx:
         tx.execute("CREATE TABLE big (body)")
-        tx.executemany("INSERT INTO big VALUES (?)", [(os.urandom(3000),)] * 40)
-        q.publish("side", [b"big"] * 40, tx=tx)
+        tx.executemany("INSERT INTO big VALUES (?)", [(os.urandom(3000),)] * 5)
+        q.publish("side", [b"big"] * 5, tx=tx)
     disk.kill_at = None
     q.close()
     vfs.unregister()

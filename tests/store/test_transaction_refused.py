@@ -76,21 +76,23 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("sql", REFUSED)
-def test_a_statement_that_would_break_the_other_half_is_refused(q: duly.Client, jobs: str, sql: str) -> None:
+def test_statements_that_would_break_the_other_half_are_refused_and_the_transaction_goes_on(
+    q: duly.Client, jobs: str
+) -> None:
     q.publish(jobs, duly.Message(b"x", id="x"))
     held = q.claim(jobs)
     with q.transaction() as tx:
         tx.execute("INSERT INTO done VALUES ('before')")
-        q.publish(jobs, duly.Message(b"y", id="y"), tx=tx)
-        with pytest.raises(duly.InvalidArgument, match=REFUSED[sql]):
-            tx.execute(sql)
-        with pytest.raises(duly.InvalidArgument, match=REFUSED[sql]):
-            tx.executemany(sql, [()])
-        # Nothing of it happened, and the transaction goes on.
-        assert tx.execute("SELECT id FROM done") == [("before",)]
+        for sql, reason in REFUSED.items():
+            for act in (lambda sql=sql: tx.execute(sql), lambda sql=sql: tx.executemany(sql, [()])):  # type: ignore[misc]
+                with pytest.raises(duly.InvalidArgument) as caught:
+                    act()
+                assert reason in str(caught.value), sql
+            # Nothing of it happened.
+            assert tx.execute("SELECT id FROM done") == [("before",)]
+            q.publish(jobs, duly.Message(b"y", id=sql[:40]), tx=tx)
         q.ack(held, tx=tx)
-    assert ids(q) == {"y"}
+    assert ids(q) == {sql[:40] for sql in REFUSED}
     assert not [finding for finding in q.examine() if finding.level == "alert"]
 
 
