@@ -84,7 +84,7 @@ def test_statements_that_would_break_the_other_half_are_refused_and_the_transact
     with q.transaction() as tx:
         tx.execute("INSERT INTO done VALUES ('before')")
         for sql, reason in REFUSED.items():
-            for act in (lambda sql=sql: tx.execute(sql), lambda sql=sql: tx.executemany(sql, [()])):  # type: ignore[misc]
+            for act in (lambda sql=sql: tx.execute(sql), lambda sql=sql: tx.executemany(sql, [()])):
                 with pytest.raises(duly.InvalidArgument) as caught:
                     act()
                 assert reason in str(caught.value), sql
@@ -237,7 +237,10 @@ def test_what_is_no_transaction_is_refused(q: duly.Client, jobs: str, tx: Any) -
 
 
 def test_a_connection_of_the_standard_library_is_refused_with_the_reason(q: duly.Client, jobs: str) -> None:
-    connection = sqlite3.connect(":memory:")
+    class Own(sqlite3.Connection):
+        pass
+
+    connection = sqlite3.connect(":memory:", factory=Own)
     for tx in (connection, connection.cursor()):
         with pytest.raises(duly.InvalidArgument, match="another copy of the SQLite library"):
             q.publish(jobs, b"x", tx=tx)  # type: ignore[arg-type]

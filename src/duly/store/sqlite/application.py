@@ -336,7 +336,7 @@ def joined(tx: object, path: str) -> Transaction:
         if tx.path != path:
             raise InvalidArgument("The transaction is on another store. Open one with this client's transaction().")
         return tx
-    if type(tx).__module__ == "sqlite3":
+    if any(kind.__module__ == "sqlite3" for kind in type(tx).__mro__):
         raise InvalidArgument(
             "A sqlite3.Connection cannot share its transaction: it belongs to another copy of the SQLite library, and "
             "two copies on one file in one process break each other's locks and corrupt it. Keep your tables in "
