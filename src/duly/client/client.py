@@ -698,7 +698,8 @@ class Client:
 
         `with q.transaction() as tx:` commits when the block ends and undoes everything when it raises. Nobody else
         writes meanwhile: keep it short. Whoever waits for longer than ten seconds gets Busy; and so does this,
-        when others write for longer than `timeout`.
+        when others write for longer than `timeout`. Reads inside the block answer from before it on a file, and with
+        what the transaction did so far in `:memory:`.
         """
         transaction: Transaction = self._alive().transaction(self._timeout_s if timeout is None else timeout_s(timeout))
         return transaction
@@ -791,6 +792,7 @@ class Client:
     def close(self) -> None:
         """Finishes what was accepted and lets go of the store. Twice does nothing."""
         if not self._closed:
+            self._port.check_leaving()
             self._closed = True
             if os.getpid() == self._pid:
                 self._renewal.close()

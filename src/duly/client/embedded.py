@@ -83,6 +83,10 @@ class Port(Protocol):
         """Takes the host's time for the store's."""
         ...
 
+    def check_leaving(self) -> None:
+        """Raises if it cannot be let go of now."""
+        ...
+
     def close(self) -> None:
         """Lets go of the store."""
         ...
@@ -188,6 +192,9 @@ class Embedded:
 
     def accept_clock(self, *, deadline: float | None) -> None:
         self.store.accept_clock(deadline=deadline)
+
+    def check_leaving(self) -> None:
+        self._open.check_leaving()
 
     def close(self) -> None:
         with SHIELD:

@@ -313,6 +313,9 @@ class SqliteStore:
     def examine(self) -> Iterator[Finding]:
         """Looks the store over; see doctor.py."""
         yield from clock_findings(self.read_clock())
+        if self._shared is not None and held_here(self.key):
+            yield from list(examine(self._shared, self.path, self.clock.now_ms()))
+            return
         if self._shared is not None:
             with self._writer.holding_pen():
                 yield from list(examine(self._shared, self.path, self.clock.now_ms()))
@@ -409,12 +412,16 @@ class SqliteStore:
         """Wakes whoever waits in this process, for messages or for chores."""
         self._bell.ring_all_here()
 
+    def check_leaving(self) -> None:
+        """Raises InvalidArgument if this thread is inside a transaction: closing would wait for it."""
+        if held_here(self.key):
+            raise InvalidArgument("This thread has a transaction on this store open. Leave its block, then close.")
+
     def close(self) -> None:
         """Finishes what was accepted and lets go of the file."""
         if self._closed or self.forked:
             return
-        if held_here(self.key):
-            raise InvalidArgument("This thread has a transaction on this store open. Leave its block, then close.")
+        self.check_leaving()
         with self._pool_lock:
             self._closed = True
             readers, self._pool = self._pool, []

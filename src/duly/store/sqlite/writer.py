@@ -47,13 +47,14 @@ from ...errors import Busy, Closed, Error, PublishUnknown, StoreError, StoreFull
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
 from ..contract import Aftermath, Verb
-from .application import Authorizer
+from .application import Authorizer, Hold
 from .bell import Bell
 from .checkpoint import Checkpointer
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
 from .queries import queries
+from .shield import shielded
 from .store_clock import StoreClock
 from .transaction import SqliteTransaction
 
@@ -153,8 +154,8 @@ class Writer:
         # the thread below lets go of the pen for microseconds only, and would always have it back first.
         self._pen = threading.Lock()
         self._turn = threading.Lock()
-        # The thread that holds an application's transaction open.
-        self._holder = 0
+        # The application's transaction that is open.
+        self._hold: Hold | None = None
         self._authorizer = Authorizer()
         self._closing = False
         self._thread = threading.Thread(target=self._loop, name="duly-writer", daemon=True)
@@ -204,7 +205,7 @@ class Writer:
             # Never waits here: a caller has a deadline, and the thread below has time.
             if self._closing or self._given or self._queue.count or not self._gate.try_enter():
                 return False
-            aftermath = self._transact(lambda: [job], waits=False)
+            aftermath = self._transact(lambda: [job], until=None)
         finally:
             self._pen.release()
         if aftermath is None:
@@ -215,7 +216,7 @@ class Writer:
     def _run_inside(self, job: Job) -> Any:
         """Runs the job of a listener that this writer's own thread calls: it cannot wait for itself."""
         with self._pen:
-            aftermath = self._transact(lambda: [job], waits=True)
+            aftermath = self._transact(lambda: [job], until=monotonic_s() + _BUSY_S)
         assert aftermath is not None
         self._tell(aftermath)
         return _answer(job)
@@ -279,11 +280,12 @@ class Writer:
 
     def _loop(self) -> None:
         while self._sleep():
+            until = monotonic_s() + _BUSY_S
             if not self._take_pen(_BUSY_S):
                 self._turn_away()
                 continue
             try:
-                aftermath = self._transact(self._take, waits=True)
+                aftermath = self._transact(self._take, until=until)
             finally:
                 self._pen.release()
             if aftermath is not None:
@@ -340,8 +342,10 @@ class Writer:
                 self._changed.notify_all()
         return jobs
 
-    def _transact(self, take: Callable[[], list[Job]], *, waits: bool) -> Aftermath | None:
-        """One group commit, entered at the gate if it does not wait. Whatever happens, every job is answered.
+    def _transact(self, take: Callable[[], list[Job]], *, until: float | None) -> Aftermath | None:
+        """One group commit; `until` None: entered at the gate, and it does not wait. Every job is answered.
+
+        The time at the gate counts: the processes there would wait for one after the other's patience to end.
 
         Jobs are taken as late as can be, when the store's lock is had: what gathered meanwhile goes along, and
         whoever cannot wait any longer can still withdraw.
@@ -351,18 +355,17 @@ class Writer:
         with self._inside:
             aftermath = Aftermath()
             jobs: list[Job] | None = None
-            patience_s = _BUSY_S if waits else 0.0
             try:
-                if waits:
+                if until is not None:
                     self._gate.enter()
                 try:
-                    connection = self._lock_store(patience_s)
+                    connection = self._lock_store(0.0 if until is None else max(0.0, until - monotonic_s()))
                     jobs = take()
-                    aftermath = self._attempt(connection, jobs, patience_s).aftermath
+                    aftermath = self._attempt(connection, jobs, 0.0 if until is None else _BUSY_S).aftermath
                 finally:
                     self._gate.leave()
             except _Locked as error:
-                if not waits:
+                if until is None:
                     return None
                 jobs = take() if jobs is None else jobs
                 for job in jobs:
@@ -455,57 +458,91 @@ class Writer:
 
     # Held open by an application (application.py)
 
-    def hold(self, patience_s: float) -> tuple[apsw.Connection, SqliteTransaction, Authorizer]:
+    def hold(self, hold: Hold, patience_s: float) -> None:
         """Begins a transaction for the caller. Raises Busy."""
+        shielded(lambda: self._take_hold(hold, patience_s), to_the_end=False)
+
+    def _take_hold(self, hold: Hold, patience_s: float) -> None:
         until = monotonic_s() + patience_s
         if not self._take_pen(patience_s):
             raise Busy("Others write, or have a transaction open. Nothing was done; try again.")
+        self._inside.__enter__()
+        self._hold = hold
         try:
-            self._inside.__enter__()
-        except BaseException:
-            self._pen.release()
+            self._begin_hold(hold, until)
+        except BaseException as error:
+            self._end_hold(hold)
+            if isinstance(error, apsw.Error):
+                raise translate(error) from error
             raise
-        self._holder = threading.get_ident()
+        if not hold.take():
+            self._end_hold(hold)
+
+    def _begin_hold(self, hold: Hold, until: float) -> None:
         if self._closing:
             raise Closed()
         self._gate.enter()
         try:
-            connection = self._lock_store(max(0.0, until - monotonic_s()))
+            hold.connection = self._lock_store(max(0.0, until - monotonic_s()))
         finally:
             # Other processes wait for SQLite's own lock, which they do not wait for without end.
             self._gate.leave()
-        if connection.authorizer is not self._authorizer:
-            connection.authorizer = self._authorizer
-        return connection, self._begin(connection), self._authorizer
+        if hold.connection.authorizer is not self._authorizer:
+            hold.connection.authorizer = self._authorizer
+        hold.authorizer = self._authorizer
+        hold.tx = self._begin(hold.connection)
 
-    def keep(self, tx: SqliteTransaction) -> None:
+    def now_ms(self) -> int:
+        """The store's time."""
+        return self._clock.now_ms()
+
+    def keep(self, hold: Hold) -> None:
         """Commits for the caller."""
-        assert self._connection is not None
-        try:
-            self._mark_time(tx)
-            write_records(tx)
-            self._commit(self._connection, tx)
-            self._bell.ring(tx.aftermath.rings)
-            self._checkpoint(tx.aftermath)
-        except BaseException:
-            # Of a signal, perhaps after the commit: what is remembered may be of either side of it.
-            self._forget()
-            raise
-        finally:
-            self.undo()
-        self._tell(tx.aftermath)
+        shielded(lambda: self._keep(hold))
 
-    def undo(self) -> None:
-        """Ends the caller's transaction, if it has one: what is not committed by now never is."""
-        if self._holder != threading.get_ident():
+    def _keep(self, hold: Hold) -> None:
+        if hold.leave() != "held":
             return
         try:
+            self._mark_time(hold.tx)
+            write_records(hold.tx)
+            self._commit(hold.connection, hold.tx)
+            hold.kept = True
+            self._bell.ring(hold.tx.aftermath.rings)
+            self._checkpoint(hold.tx.aftermath)
+        finally:
+            self._end_hold(hold)
+        self._tell(hold.tx.aftermath)
+
+    def undo(self, hold: Hold) -> None:
+        """Ends the caller's transaction, if it has one: what is not committed by now never is."""
+        if not hold.over.is_set():
+            shielded(lambda: self._undo(hold))
+
+    def _undo(self, hold: Hold) -> None:
+        stage = hold.leave()
+        if stage == "held":
+            self._end_hold(hold)
+        elif stage == "left":
+            hold.over.wait()
+
+    def _end_hold(self, hold: Hold) -> None:
+        """Lets the others write again."""
+        try:
+            if not hold.kept:
+                # Also if SQLite has rolled back by itself: what is remembered is of a transaction that never was.
+                self._forget()
+                # Before others can write: they would find deliveries settled that are not.
+                for act in reversed(hold.undone):
+                    act()
             if self._connection is not None and self._connection.in_transaction:
                 self._roll_back(self._connection)
         finally:
-            self._holder = 0
+            self._authorizer.strict = False
+            self._hold = None
             self._inside.__exit__()
             self._pen.release()
+            hold.over.set()
 
     def _work(self, connection: apsw.Connection, jobs: Sequence[Job], patience_s: float) -> SqliteTransaction:
         """Everything of a transaction but its beginning and its end."""
