@@ -71,6 +71,7 @@ def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
                 "pause_ms_max",
                 "floor_publish_per_s",
                 "publish_to_floor",
+                "logical_bytes_per_byte",
                 "device_bytes_per_byte",
             },
         ),

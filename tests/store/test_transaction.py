@@ -469,3 +469,11 @@ def test_the_rows_are_there_for_the_next_process_and_so_are_the_messages(
     again = reopen()
     assert rows(again) == [("row", 1)]
     assert states(again) == {"x": "ready"}
+
+
+def test_foreign_keys_of_the_applications_tables_hold(q: duly.Client) -> None:
+    with q.transaction() as tx:
+        tx.execute("CREATE TABLE customer (id INTEGER PRIMARY KEY)")
+        tx.execute("CREATE TABLE bill (customer INTEGER REFERENCES customer (id))")
+    with pytest.raises(apsw.ConstraintError), q.transaction() as tx:
+        tx.execute("INSERT INTO bill VALUES (5)")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import duly
-from duly.bench.floor import Floor, device_bytes
+from duly.bench.floor import Floor, Logical, device_bytes
 from duly.bench.queues import as_messages, queue_table, stand
 from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
@@ -70,15 +70,15 @@ def measure(client: duly.Client, folder: Path, load: QueueLoad) -> dict[str, flo
     ]
     client.publish("bench", tables[0])
     client.ack(client.claim("bench", max_messages=load.batch))
-    with Floor(folder, b"".join(tables[0].column("payload").to_pylist())) as floor:
+    with Floor(folder, b"".join(tables[0].column("payload").to_pylist())) as floor, Logical() as logical:
         run = _Run(client, load, tables, floor)
         before = device_bytes()
         in_threads([partial(run.work, number) for number in range(load.threads)])
         written = device_bytes() - before - floor.bytes
-    return _figures(load, run, floor, written)
+    return _figures(load, run, floor, written, logical.bytes)
 
 
-def _figures(load: QueueLoad, run: _Run, floor: Floor, written: int) -> dict[str, float]:
+def _figures(load: QueueLoad, run: _Run, floor: Floor, written: int, logical: int) -> dict[str, float]:
     messages = load.rounds * load.threads * load.messages_a_turn
     spent = run.seconds
     claim_ack_s = spent["claim"] + spent["ack"]
@@ -92,6 +92,7 @@ def _figures(load: QueueLoad, run: _Run, floor: Floor, written: int) -> dict[str
         "pause_ms_max": round(max(run.longest) * 1000, 2),
         "floor_publish_per_s": round(messages / floor.seconds),
         "publish_to_floor": round(floor.seconds / spent["publish"], 3),
+        "logical_bytes_per_byte": round(logical / (messages * load.payload_bytes), 2),
         "device_bytes_per_byte": round(max(0, written) / (messages * load.payload_bytes), 2),
     }
 

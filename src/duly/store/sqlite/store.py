@@ -126,6 +126,8 @@ class SqliteStore:
         connection = apsw.Connection(self.path, flags=flags, statementcachesize=200)
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA cache_size = -16384")
+        # Duly's tables have none; the application's may, and expect them to hold.
+        connection.execute("PRAGMA foreign_keys = ON")
         return connection
 
     def _connect_writer(self) -> apsw.Connection:

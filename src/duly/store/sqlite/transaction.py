@@ -514,8 +514,9 @@ class SqliteTransaction:
     def event_rows(self, limit: int) -> list[EventRow]:
         return [EventRow(*row) for row in self._rows("event_rows", limit=limit)]
 
-    def event_rows_of(self, tenant_id: int) -> list[bytes]:
-        return [data for (data,) in self._rows("event_rows_of", tenant=tenant_id)]
+    def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:
+        for (data,) in self._rows("event_rows_of", tenant=tenant_id):
+            yield data
 
     def event_rows_delete(self, upto: int) -> None:
         self._rows("event_rows_delete", upto=upto)
