@@ -49,9 +49,9 @@ demo: setup
 serve:
 	@echo 'There is no broker yet (see CHANGELOG.md): connect to a file, as README.md shows.' >&2; exit 1
 
-# Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='-n auto tests/unit -k lease'
+# Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='tests/unit -k lease'
 test: setup strace
-	$(BIN)/pytest -q $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n auto $(PYTEST_ARGS)
 
 test-all: export DULY_TEST_SCALE := full
 test-all: test

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..store.sqlite.application import Transaction
-    from .client import Client
+    from .consuming import ConsumeCalls
 
 
 _DELIVERED = ("payload", "id", "key", "headers", "lane", "priority", "due_at")
@@ -203,7 +203,7 @@ class Batch(Sequence[Delivery]):
     settled at the end is acked, or nacked when the block raised.
     """
 
-    def __init__(self, client: Client, claimed: Claimed) -> None:
+    def __init__(self, client: ConsumeCalls, claimed: Claimed) -> None:
         self.client = client
         self.topic = claimed.topic
         self.group = claimed.group

@@ -25,7 +25,7 @@ from ..interrupt import SHIELD
 from .batch import Batch, Delivery
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .consuming import ConsumeCalls
 
 # A loop that waits without end looks by itself this often, should a wake-up from another process be lost.
 LOOK_AGAIN_S = 60.0
@@ -39,7 +39,7 @@ LEFT = "the consumer left its loop"
 class Consumption(Iterator[Delivery]):
     """Deliveries one by one. For one thread; each thread consumes for itself."""
 
-    def __init__(self, client: Client, command: Claim, wait_s: float | None, timeout: Duration | None) -> None:
+    def __init__(self, client: ConsumeCalls, command: Claim, wait_s: float | None, timeout: Duration | None) -> None:
         self._client = client
         self._command = command
         self._wait_s = wait_s

@@ -1,0 +1,310 @@
+"""A client's calls that hold messages and settle them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ..clock import Duration, monotonic_s
+from ..engine.claimed import Claim
+from ..engine.settle import Held, ReleaseConsumer
+from ..engine.settling import Settle, Token, Verdicts
+from ..errors import InvalidArgument
+from ..interrupt import SHIELD
+from ..limits import LIMITS
+from .arguments import (
+    byte_budget,
+    count,
+    delay_ms,
+    group_named,
+    lease_ms,
+    named,
+    reason_text,
+    timeout_s,
+    wait_ms,
+)
+from .batch import Batch, Delivery, Settled
+from .calls import Calls
+from .consume import Consumption
+from .embedded import Watch
+from .renewal import Renewal
+
+if TYPE_CHECKING:
+    from ..store.sqlite.application import Transaction
+
+_PAGE = 1000
+# Topics looked at in one transaction.
+_HEALTH_PAGE = 100
+_STATES = ("ready", "waiting", "retrying", "leased", "dead")
+
+
+class ConsumeCalls(Calls):
+    """Claim and settle."""
+
+    _renewal: Renewal
+
+    # Claim and settle
+
+    def claim(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        max_messages: int = 100,
+        max_bytes: int | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Batch:
+        """Takes up to `max_messages` due messages under a lease, waiting up to `wait` for the first.
+
+        The batch is empty when nothing came. Use it in a `with` block to have it renewed and settled.
+        """
+        waits_s = wait_ms(wait) / 1000
+        command = self._claim_of(topic, group, max_messages, max_bytes, lease, consumer)
+        wait_until = monotonic_s() + waits_s if waits_s else None
+        deadline = self._deadline(timeout)
+        if deadline is not None and wait_until is not None:
+            deadline += waits_s
+        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
+
+    def _claim_of(
+        self,
+        topic: str,
+        group: str | None,
+        max_messages: int,
+        max_bytes: int | None,
+        lease: Duration | None,
+        consumer: str | None,
+    ) -> Claim:
+        return Claim(
+            self._tenant,
+            named(topic),
+            group_named(group),
+            self._consumer_name(consumer),
+            count(max_messages, "max_messages", LIMITS.claim_messages_max),
+            byte_budget(max_bytes),
+            None if lease is None else lease_ms(lease),
+        )
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        max_messages: int = 1,
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Consumption:
+        """Deliveries one by one, without end: `for d in q.consume("emails")`. Each is renewed while you work on it
+        and acked when you ask for the next, unless you settled it.
+
+        Leaving the loop by `break` or by an exception looks the same from here: what was not settled is nacked.
+        In `with q.consume(…) as deliveries:` the end of the block acks it and only an exception nacks.
+        It claims up to `max_messages` at a time, one unless told otherwise; what the loop never came to is released.
+        With `wait` it ends when nothing came for so long. A lease that was lost is logged, and the loop goes on.
+        """
+        command = self._claim_of(topic, group, max_messages, None, lease, consumer)
+        if timeout is not None:
+            timeout_s(timeout)
+        return Consumption(self, command, None if wait is None else wait_ms(wait) / 1000, timeout)
+
+    def ack(
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Finishes deliveries; with `tx` if and when that transaction commits, and exactly then."""
+        return self._settle("ack", deliveries, tx=tx, timeout=timeout)
+
+    def nack(
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        delay: Duration | None = None,
+        reason: str = "",
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Gives deliveries back to be tried again: after `delay`, or as the retry policy says."""
+        later_ms = None if delay is None else delay_ms(delay)
+        return self._settle("nack", deliveries, delay_ms=later_ms, reason=reason, tx=tx, timeout=timeout)
+
+    def release(
+        self,
+        deliveries: Batch | Iterable[Delivery] | None = None,
+        *,
+        consumer: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""
+        if (deliveries is None) == (consumer is None):
+            raise InvalidArgument("Release deliveries, or everything of consumer=.")
+        if deliveries is not None:
+            return self._settle("release", deliveries, tx=tx, timeout=timeout)
+        command = ReleaseConsumer(self._tenant, *self._of_consumer(consumer, topic, group))
+        return Settled(self._do(command, timeout, tx))
+
+    def extend(
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        lease: Duration | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Holds deliveries for `lease` from now on; by default as long as they were first held for."""
+        longer_ms = None if lease is None else lease_ms(lease)
+        return self._settle("extend", deliveries, delay_ms=longer_ms, timeout=timeout)
+
+    def bury(
+        self,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        reason: str = "",
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        """Moves deliveries to the dead letters now."""
+        return self._settle("bury", deliveries, reason=reason, tx=tx, timeout=timeout)
+
+    def held(
+        self,
+        *,
+        consumer: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        timeout: Duration | None = None,
+    ) -> list[Batch]:
+        """Gives a restarted consumer its unexpired leases back, a batch a group, and fences its former self off."""
+        command = Held(self._tenant, *self._of_consumer(consumer, topic, group))
+        return [Batch(self, claimed) for claimed in self._do(command, timeout)]
+
+    def _of_consumer(
+        self, consumer: str | None, topic: str | None, group: str | None
+    ) -> tuple[str, str | None, str | None]:
+        return (
+            self._consumer_name(consumer),
+            None if topic is None else named(topic),
+            None if group is None else named(group),
+        )
+
+    def _settle(
+        self,
+        verdict: str,
+        deliveries: Batch | Iterable[Delivery],
+        *,
+        delay_ms: int | None = None,
+        reason: str = "",
+        tx: Transaction | None = None,
+        timeout: Duration | None = None,
+    ) -> Settled:
+        reason = reason_text(reason)
+        # What the store answers is also noted here: an interruption must not come between the two.
+        with SHIELD:
+            if isinstance(deliveries, Batch):
+                return self._settle_open(verdict, deliveries, delay_ms, reason, timeout, tx)
+            chosen = [deliveries] if isinstance(deliveries, Delivery) else deliveries
+            return self._settle_chosen(verdict, chosen, delay_ms, reason, timeout, tx)
+
+    def _settle_chosen(
+        self,
+        verdict: str,
+        deliveries: Iterable[Delivery],
+        delay_ms: int | None,
+        reason: str,
+        timeout: Duration | None,
+        tx: Transaction | None,
+    ) -> Settled:
+        done, lost = 0, []
+        cancelled: list[Delivery] = []
+        for batch, chosen in _by_batch(deliveries).items():
+            tokens = _tokens(chosen)
+            delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
+            command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
+            verdicts: Verdicts = self._do(command, timeout, tx)
+            if tx is not None:
+                tx.when_undone(batch.as_it_is())
+            batch.apply(verdict, tokens, verdicts)
+            done += verdicts.done
+            lost += _mark(chosen, verdict, verdicts)
+            if verdict == "extend":
+                cancelled += [delivery for delivery in chosen if delivery.cancelled]
+        return Settled(done, tuple(lost), tuple(cancelled))
+
+    def _settle_open(
+        self,
+        verdict: str,
+        batch: Batch,
+        delay_ms: int | None,
+        reason: str,
+        timeout: Duration | None,
+        tx: Transaction | None = None,
+    ) -> Settled:
+        tokens = batch.open_tokens()
+        if not tokens:
+            return Settled(0, tuple(batch.lost_deliveries()))
+        delay = batch.lease_ms if verdict == "extend" and delay_ms is None else delay_ms
+        command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
+        verdicts: Verdicts = self._do(command, timeout, tx)
+        if tx is not None:
+            tx.when_undone(batch.as_it_is())
+        batch.apply(verdict, tokens, verdicts)
+        if verdict != "extend":
+            batch.mark_settled()
+            return Settled(verdicts.done, tuple(batch.lost_deliveries()))
+        return Settled(verdicts.done, tuple(batch.lost_deliveries()), tuple(batch.cancelled_deliveries()))
+
+    def _watch(self, command: Claim) -> Watch:
+        return self._alive().watch(command)
+
+    def _wake(self) -> None:
+        self._alive().wake()
+
+    def renew(self, batch: Batch) -> Callable[[], None]:
+        """Renews a batch in the background until the returned function is called."""
+        return self._renewal.start(batch)
+
+    def _renew(self, batch: Batch) -> None:
+        self._settle_open("extend", batch, batch.lease_ms, "", None)
+
+
+def _by_batch(deliveries: Iterable[Delivery]) -> dict[Batch, list[Delivery]]:
+    found: dict[Batch, list[Delivery]] = defaultdict(list)
+    try:
+        for delivery in deliveries:
+            found[delivery._batch].append(delivery)
+    except (AttributeError, TypeError) as error:
+        raise InvalidArgument("Settle a Batch, or Delivery objects that a claim gave you.") from error
+    return found
+
+
+def _tokens(deliveries: Iterable[Delivery]) -> tuple[Token, ...]:
+    indexes: dict[int, list[int]] = defaultdict(list)
+    for delivery in deliveries:
+        indexes[delivery._lease_id].append(delivery._index)
+    return tuple(Token(lease, tuple(dict.fromkeys(chosen))) for lease, chosen in indexes.items())
+
+
+def _mark(deliveries: Iterable[Delivery], verdict: str, verdicts: Verdicts) -> list[Delivery]:
+    """Notes on each delivery how it was answered; returns the lost ones."""
+    lost = []
+    gone = set(verdicts.lost)
+    for delivery in deliveries:
+        token = (delivery._lease_id, delivery._index)
+        if token in gone or (delivery._lease_id, None) in gone:
+            delivery._lost = not delivery._settled
+            lost.append(delivery)
+        elif token in verdicts.renewed:
+            delivery._lease_id, delivery._index = verdicts.renewed[token]
+        elif verdict != "extend":
+            delivery._settled = True
+    return lost
