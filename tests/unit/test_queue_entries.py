@@ -87,10 +87,10 @@ def test_ready_is_ordered_by_priority_tag_due_and_arrival(rows: list[Row]) -> No
 
 
 @given(rows_drawn)
-def test_waiting_is_ordered_by_due_and_arrival(rows: list[Row]) -> None:
+def test_waiting_is_ordered_by_due_priority_and_arrival(rows: list[Row]) -> None:
     entries = entries_of(rows)
     ordered = rows_of(entries.take(order_waiting(entries)))
-    assert ordered == sorted(rows, key=lambda row: (row[2], row[3]))
+    assert ordered == sorted(rows, key=lambda row: (row[2], row[0], row[3]))
 
 
 @given(st.lists(rows_drawn, max_size=4))

@@ -42,7 +42,8 @@ from ...errors import InvalidArgument, StoreError
 from ...interrupt import SHIELD
 from ..contract import Verb
 from .faults import translate
-from .transaction import Mark, SqliteTransaction
+from .rows import Mark
+from .transaction import SqliteTransaction
 
 Values = Sequence[Any] | Mapping[str, Any]
 

@@ -2,63 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import apsw
 import msgspec
 
 from ...engine.block import Block, Place, decode
-from ...engine.entries import Entries, decode_entries, encode_entries, place_of
-from ...engine.memory import BlockCache, Memory
 from ...errors import CorruptBlock, StoreError
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
-    Aftermath,
     AgendaRow,
     BlockMeta,
     DeadRow,
     EventRow,
     GroupRow,
     Head,
-    HoleRow,
-    IdRunRow,
-    LaneRow,
     LeaseRow,
-    LooseRow,
-    QueueRow,
-    RunRow,
     TopicRow,
-    WaitRow,
 )
-from .queries import queries
-
-# Where memory, new things, events and rings stood.
-Mark = tuple[int, int, tuple[int, int], set[int]]
+from .queue_rows import QueueRows
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
 _SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
 # Free pages worth giving back: fewer are soon used again.
 _FREE_PAGES_MIN = 512
 
-# What is erased with a queue's partition.
-_OF_A_QUEUE = (
-    "queue_delete",
-    "queue_runs_erase",
-    "queue_blocks_erase",
-    "queue_data_erase",
-    "queue_holes_erase",
-    "queue_loose_erase",
-    "ids_to_delete",
-    "done_erase",
-    "lanes_erase",
-    "lane_waits_erase",
-)
-
 _topic_settings = msgspec.json.Decoder(TopicSettings)
 _group_settings = msgspec.json.Decoder(GroupSettings)
 _offsets = msgspec.msgpack.Decoder(tuple[int, ...])
-_times = msgspec.msgpack.Decoder(tuple[tuple[int, float, float], ...])
 # Topics mostly share a handful of settings: a hundred thousand of them share the objects too.
 _parsed: dict[str, TopicSettings] = {}
 
@@ -73,95 +44,8 @@ def parse_settings(text: str) -> TopicSettings:
     return settings
 
 
-class SqliteTransaction:
-    """Rows and blocks inside one transaction. Without `memory` it is a reader's."""
-
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        *,
-        now_ms: int,
-        incarnation: str,
-        memory: Memory | None,
-        cache: BlockCache,
-    ) -> None:
-        self.now_ms = now_ms
-        self.incarnation = incarnation
-        self.aftermath = Aftermath()
-        self._connection = connection
-        self._execute = connection.execute
-        self._memory = memory
-        self._cache = cache
-        # What this transaction wrote, for the cache once it is committed: ids of one rolled back are used again.
-        self._new: dict[tuple[Any, ...], tuple[Any, int]] = {}
-        self._sql = queries()
-        self._changes_before = connection.total_changes()
-
-    @property
-    def wrote(self) -> bool:
-        """Whether it has changed anything so far."""
-        return self._connection.total_changes() != self._changes_before
-
-    def clock_mark(self) -> str | None:
-        """Where the store's clock stood; see store_clock.py."""
-        row = self._execute(self._sql["clock_mark"]).fetchone()
-        return None if row is None else str(row[0])
-
-    def clock_mark_put(self, mark: str) -> None:
-        self._execute(self._sql["clock_mark_put"], {"mark": mark})
-
-    def recall(self, key: tuple[Any, ...]) -> Any:
-        return None if self._memory is None else self._memory.get(key)
-
-    def remember(self, key: tuple[Any, ...], value: Any) -> None:
-        if self._memory is not None:
-            self._memory.put(key, value)
-
-    def cache(self, key: tuple[Any, ...], value: Any, size: int) -> None:
-        self._cache.put(key, value, size)
-
-    def cached(self, key: tuple[Any, ...]) -> Any:
-        return self._cache.get(key)
-
-    def committed(self) -> None:
-        """Lets readers share the new blocks, now that they are there."""
-        for key, (value, size) in self._new.items():
-            self._cache.put(key, value, size)
-
-    def mark(self) -> Mark:
-        """A savepoint, with everything that is kept beside the rows."""
-        self._execute("SAVEPOINT duly")
-        memory = 0 if self._memory is None else self._memory.mark()
-        told = (len(self.aftermath.events), len(self.aftermath.records))
-        return memory, len(self._new), told, set(self.aftermath.rings)
-
-    def release(self) -> None:
-        """Keeps what was done since the last mark."""
-        self._execute("RELEASE duly")
-
-    def back_to(self, mark: Mark) -> None:
-        """Undoes what was done since the mark."""
-        self._execute("ROLLBACK TO duly")
-        self._execute("RELEASE duly")
-        self._cache.clear()
-        memory, blocks, (events, records), rings = mark
-        if self._memory is not None:
-            self._memory.undo_to(memory)
-        for key in list(self._new)[blocks:]:
-            del self._new[key]
-        del self.aftermath.events[events:]
-        del self.aftermath.records[records:]
-        self.aftermath.rings = rings
-
-    def _rows(self, query: str, **values: Any) -> Any:
-        return self._execute(self._sql[query], values)
-
-    def _one(self, query: str, **values: Any) -> Any:
-        return self._execute(self._sql[query], values).fetchone()
-
-    def _count(self, query: str, **values: Any) -> int:
-        self._execute(self._sql[query], values)
-        return self._connection.changes()
+class SqliteTransaction(QueueRows):
+    """Rows and blocks inside one transaction."""
 
     # The store as a whole
 
@@ -521,234 +405,6 @@ class SqliteTransaction:
     def event_rows_delete(self, upto: int) -> None:
         self._rows("event_rows_delete", upto=upto)
 
-    # Queues
-
-    def queue(self, tenant_id: int, partition: int) -> QueueRow:
-        row = self._one("queue", tenant=tenant_id, partition=partition)
-        return QueueRow() if row is None else QueueRow(row[0], row[1], _times.decode(row[2]))
-
-    def queue_put(self, tenant_id: int, partition: int, row: QueueRow) -> None:
-        times = msgspec.msgpack.encode(row.times)
-        self._rows(
-            "queue_put",
-            tenant=tenant_id,
-            partition=partition,
-            absorbed_to=row.absorbed_to,
-            taken=row.taken,
-            times=times,
-        )
-
-    def runs(self, tenant_id: int, partition: int) -> list[RunRow]:
-        rows = self._rows("runs", tenant=tenant_id, partition=partition)
-        return [RunRow(*row) for row in rows]
-
-    def run_insert(self, tenant_id: int, row: RunRow) -> int:
-        self._rows("run_insert", tenant=tenant_id, **_values(row))
-        return self._connection.last_insert_rowid()
-
-    def runs_move(self, positions: Mapping[int, int]) -> None:
-        self._connection.executemany(self._sql["run_move"], [{"id": run, "pos": pos} for run, pos in positions.items()])
-
-    def run_update(self, row: RunRow) -> None:
-        self._rows("run_update", **_values(row))
-
-    def run_delete(self, tenant_id: int, partition: int, run: int) -> None:
-        self._rows("run_delete", id=run)
-        for query in ("run_blocks_delete", "run_data_delete", "holes_delete"):
-            self._rows(query, tenant=tenant_id, partition=partition, run=run)
-
-    def run_block_insert(
-        self,
-        tenant_id: int,
-        partition: int,
-        run: int,
-        index: int,
-        entries: Any,
-        block: Any,
-        stored: bytes,
-        *,
-        soon: bool,
-    ) -> None:
-        place = {"tenant": tenant_id, "partition": partition, "run": run, "idx": index}
-        self._rows("run_block_insert", **place, entries=encode_entries(entries, place_of(run, index)))
-        self._rows("run_data_insert", **place, data=stored)
-        if soon:
-            self._keep(("entries", run, index), entries, entries.bytes)
-            self._keep(("run", run, index), block, len(stored))
-
-    def run_entries(self, tenant_id: int, partition: int, run: int, index: int) -> Entries:
-        key = ("entries", run, index)
-        entries: Entries | None = self._at_hand(key)
-        if entries is None:
-            row = self._one("run_entries", tenant=tenant_id, partition=partition, run=run, idx=index)
-            entries = decode_entries(row and row[0], place_of(run, index), partition=partition, run=run)
-            self._cache.put(key, entries, entries.bytes)
-        return entries
-
-    def run_block(self, tenant_id: int, partition: int, run: int, index: int) -> Block:
-        key = ("run", run, index)
-        block: Block | None = self._at_hand(key)
-        if block is None:
-            row = self._one("run_data", tenant=tenant_id, partition=partition, run=run, idx=index)
-            block = decode(Place(tenant_id, partition, place_of(run, index)), row and row[0])
-            self._cache.put(key, block, len(row[0]))
-        return block
-
-    def _at_hand(self, key: tuple[Any, ...]) -> Any:
-        new = self._new.get(key)
-        return self._cache.get(key) if new is None else new[0]
-
-    def _keep(self, key: tuple[Any, ...], value: Any, size: int) -> None:
-        """For the cache, once it is committed."""
-        # At the end, also if it was there: a savepoint undoes from the end.
-        self._new.pop(key, None)
-        self._new[key] = (value, size)
-
-    def holes(self, tenant_id: int, partition: int) -> list[HoleRow]:
-        return [HoleRow(*row) for row in self._rows("holes", tenant=tenant_id, partition=partition)]
-
-    def hole_insert(self, tenant_id: int, partition: int, row: HoleRow) -> None:
-        self._rows("hole_insert", tenant=tenant_id, partition=partition, **_values(row))
-
-    def holes_move(self, tenant_id: int, partition: int, run: int, target: int) -> None:
-        self._rows("holes_move", tenant=tenant_id, partition=partition, run=run, target=target)
-
-    def holes_delete(self, tenant_id: int, partition: int, run: int, seqs: Sequence[int]) -> None:
-        for seq in seqs:
-            self._rows("hole_delete", tenant=tenant_id, partition=partition, run=run, seq=seq)
-
-    def loose(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> list[LooseRow]:
-        found = (self._one("loose", tenant=tenant_id, partition=partition, offset=offset) for offset in offsets)
-        return [_loose(row) for row in found if row is not None]
-
-    def loose_put(self, tenant_id: int, row: LooseRow) -> None:
-        self._rows("loose_put", tenant=tenant_id, **_values(row))
-
-    def loose_due(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LooseRow]:
-        rows = self._rows("loose_due", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
-        return [_loose(row) for row in rows]
-
-    def loose_all(self, tenant_id: int, partition: int, after: int, limit: int) -> list[LooseRow]:
-        rows = self._rows("loose_all", tenant=tenant_id, partition=partition, after=after, limit=limit)
-        return [_loose(row) for row in rows]
-
-    def loose_count(self, tenant_id: int, partition: int) -> int:
-        count: int = self._one("loose_count", tenant=tenant_id, partition=partition)[0]
-        return count
-
-    def loose_next_due(self, tenant_id: int, partition: int) -> int | None:
-        due_at: int | None = self._one("loose_next_due", tenant=tenant_id, partition=partition)[0]
-        return due_at
-
-    def loose_delete(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> None:
-        for offset in offsets:
-            self._rows("loose_delete", tenant=tenant_id, partition=partition, offset=offset)
-
-    def lane(self, tenant_id: int, partition: int, lane: int) -> LaneRow | None:
-        row = self._one("lane", tenant=tenant_id, partition=partition, lane=lane)
-        return None if row is None else LaneRow(*row)
-
-    def lane_put(self, tenant_id: int, row: LaneRow) -> None:
-        self._rows("lane_put", tenant=tenant_id, **_values(row))
-
-    def lane_delete(self, tenant_id: int, partition: int, lane: int) -> None:
-        self._rows("lane_delete", tenant=tenant_id, partition=partition, lane=lane)
-
-    def lanes_to_look(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LaneRow]:
-        rows = self._rows("lanes_to_look", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
-        return [LaneRow(*row) for row in rows]
-
-    def lanes_look(self, tenant_id: int, partition: int, now_ms: int) -> None:
-        self._rows("lanes_look", tenant=tenant_id, partition=partition, now=now_ms)
-
-    def lane_next_look(self, tenant_id: int, partition: int) -> int | None:
-        look_at: int | None = self._one("lane_next_look", tenant=tenant_id, partition=partition)[0]
-        return look_at
-
-    def lane_wait_insert(self, tenant_id: int, row: WaitRow) -> None:
-        self._rows("lane_wait_insert", tenant=tenant_id, **_values(row))
-
-    def lane_wait_delete(self, tenant_id: int, row: WaitRow) -> None:
-        self._rows("lane_wait_delete", tenant=tenant_id, **_values(row))
-
-    def lane_wait_heads(self, tenant_id: int, partition: int, lane: int, limit: int) -> list[WaitRow]:
-        rows = self._rows("lane_wait_heads", tenant=tenant_id, partition=partition, lane=lane, limit=limit)
-        return [WaitRow(*row) for row in rows]
-
-    def lane_waits(self, tenant_id: int, partition: int, after: int, limit: int) -> list[WaitRow]:
-        rows = self._rows("lane_waits", tenant=tenant_id, partition=partition, after=after, limit=limit)
-        return [WaitRow(*row) for row in rows]
-
-    def lane_wait_count(self, tenant_id: int, partition: int) -> int:
-        count: int = self._one("lane_wait_count", tenant=tenant_id, partition=partition)[0]
-        return count
-
-    def id_runs(self, tenant_id: int, topic: int) -> list[IdRunRow]:
-        key = ("id runs", topic)
-        known: list[IdRunRow] | None = self.recall(key)
-        if known is None:
-            known = [IdRunRow(*row) for row in self._rows("id_runs", tenant=tenant_id, topic=topic)]
-            self.remember(key, known)
-        return known
-
-    def id_run_insert(self, tenant_id: int, row: IdRunRow) -> int:
-        self.remember(("id runs", row.topic), None)
-        self._rows("id_run_insert", tenant=tenant_id, **_values(row))
-        return self._connection.last_insert_rowid()
-
-    def id_run_delete(self, tenant_id: int, topic: int, run: int) -> None:
-        self.remember(("id runs", topic), None)
-        for query in ("id_run_delete", "id_blocks_delete"):
-            self._rows(query, tenant=tenant_id, topic=topic, run=run)
-
-    def id_block_insert(self, tenant_id: int, topic: int, run: int, index: int, first: int, stored: bytes) -> None:
-        place = {"tenant": tenant_id, "topic": topic, "run": run, "idx": index}
-        self._rows("id_block_insert", **place, first=first, data=stored)
-        self._keep(("ids", run, index), stored, len(stored))
-
-    def id_block(self, tenant_id: int, topic: int, run: int, index: int) -> bytes | None:
-        key = ("ids", run, index)
-        stored: bytes | None = self._at_hand(key)
-        if stored is None:
-            row = self._one("id_block", tenant=tenant_id, topic=topic, run=run, idx=index)
-            stored = None if row is None else row[0]
-            if stored is not None:
-                self._cache.put(key, stored, len(stored))
-        return stored
-
-    def id_firsts(self, tenant_id: int, topic: int, run: int) -> list[int]:
-        return [first for (first,) in self._rows("id_firsts", tenant=tenant_id, topic=topic, run=run)]
-
-    def ids_indexed_to(self, tenant_id: int, partition: int) -> int:
-        row = self._one("ids_indexed_to", tenant=tenant_id, partition=partition)
-        return 0 if row is None else row[0]
-
-    def ids_index_to(self, tenant_id: int, partition: int, offset: int) -> None:
-        self._rows("ids_index_to", tenant=tenant_id, partition=partition, offset=offset)
-
-    def done_insert(self, tenant_id: int, partition: int, first: int, last: int, until_ms: int) -> None:
-        self._rows("done_insert", tenant=tenant_id, partition=partition, first=first, last=last, until=until_ms)
-
-    def done_until(self, tenant_id: int, partition: int, offset: int) -> int | None:
-        row = self._one("done_until", tenant=tenant_id, partition=partition, offset=offset)
-        return row[1] if row is not None and row[0] >= offset else None
-
-    def done_low(self, tenant_id: int, partition: int) -> int | None:
-        low: int | None = self._one("done_low", tenant=tenant_id, partition=partition)[0]
-        return low
-
-    def done_expire(self, now_ms: int, limit: int) -> int | None:
-        self._rows("done_expire", now=now_ms, limit=limit)
-        until: int | None = self._one("done_next")[0]
-        return until
-
-    def block_delete(self, tenant_id: int, partition: int, base: int) -> None:
-        self._rows("block_delete", tenant=tenant_id, partition=partition, base=base)
-
-    def queue_erase(self, tenant_id: int, partition: int) -> None:
-        for query in _OF_A_QUEUE:
-            self._rows(query, tenant=tenant_id, partition=partition)
-
     # Chores
 
     def agenda_put(self, row: AgendaRow) -> None:
@@ -783,14 +439,6 @@ class SqliteTransaction:
             return False
         self._execute(f"PRAGMA incremental_vacuum({min(free, pages_max)})").fetchall()
         return free - pages_max >= _FREE_PAGES_MIN
-
-
-def _values(row: msgspec.Struct) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__struct_fields__}
-
-
-def _loose(row: Any) -> LooseRow:
-    return LooseRow(*row)
 
 
 def _group(row: Any) -> GroupRow:
