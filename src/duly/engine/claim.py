@@ -21,13 +21,15 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
     """Serves every claim in turn."""
     answers: list[Claimed | Exception | None] = [None] * len(commands)
     on_queues: dict[int, tuple[TopicRow, GroupRow, list[int]]] = {}
+    # Those who claim together mostly claim the same.
+    found: dict[tuple[str, str, str], tuple[TopicRow, GroupRow]] = {}
     for at, command in enumerate(commands):
         try:
-            topic = find_topic(tx, command.tenant, command.topic)
-            group = find_group(tx, topic, command.group)
+            names = (command.tenant, command.topic, command.group)
+            if names not in found:
+                found[names] = _find(tx, *names)
+            topic, group = found[names]
             _admit_consumer(tx, topic, group, command.consumer)
-            if is_paused(tx):
-                topic = replace(topic, paused=True)
         except Error as error:
             answers[at] = error
         else:
@@ -40,6 +42,12 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
         for at, answer in zip(which, served, strict=True):
             answers[at] = answer
     return [answer for answer in answers if answer is not None]
+
+
+def _find(tx: Transaction, tenant: str, name: str, group: str) -> tuple[TopicRow, GroupRow]:
+    topic = find_topic(tx, tenant, name)
+    found = find_group(tx, topic, group)
+    return replace(topic, paused=True) if is_paused(tx) else topic, found
 
 
 def _admit_consumer(tx: Transaction, topic: TopicRow, group: GroupRow, consumer: str) -> None:

@@ -47,7 +47,8 @@ def claim_queue(
     tx: Transaction, topic: TopicRow, group: GroupRow, commands: Sequence[Claim]
 ) -> list[Claimed | Exception]:
     """Serves claims on one queue, in turn, from one merge a partition."""
-    claims = [_Wish(tx, topic, group, command) for command in commands]
+    lease_ms = group.settings.lease_ms or topic.settings.lease_ms
+    claims = [_Wish(tx, topic, group, command, command.lease_ms or lease_ms) for command in commands]
     if not topic.paused and not group.paused:
         many = len(topic.partitions)
         turn = 0
@@ -64,8 +65,7 @@ def claim_queue(
 class _Wish:
     """One claim and what it got so far."""
 
-    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, command: Claim) -> None:
-        lease_ms = command.lease_ms or group.settings.lease_ms or topic.settings.lease_ms
+    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, command: Claim, lease_ms: int) -> None:
         self.tx = tx
         self.topic = topic
         self.group = group

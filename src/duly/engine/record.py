@@ -87,6 +87,8 @@ def of_lease(row: LeaseRow) -> dict[str, Any]:
 
 def spread(offsets: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     """The first of some offsets, and the differences from each to the next; none, if they are a range."""
+    if len(offsets) == 1:
+        return int(offsets[0]), ()
     ascending = np.sort(np.asarray(offsets, np.int64))
     first = int(ascending[0])
     if int(ascending[-1]) - first + 1 == len(ascending):
