@@ -361,9 +361,9 @@ def take_over(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int,
     attempts_max = (group.settings.retry or topic.settings.retry).max_attempts
     for row in rows:
         tx.lease_delete(row.tenant_id, row.id)
-        _put_back(tx, topic, group, row, attempts_max)
         facts: dict[str, object] = {"from": row.consumer, "to": consumer, "attempts": row.attempts}
         tell(tx, topic, group, "lease_taken_over", facts=facts, **of_lease(row))
+        _put_back(tx, topic, group, row, attempts_max)
     return bool(rows)
 
 

@@ -129,8 +129,9 @@ class Settling:
             self._extend(row, held)
         else:
             self._take_out(row, held)
-            self._dispose(row, held)
+            # First the verdict, then what came of it: buried, expired.
             self._record(row, held)
+            self._dispose(row, held)
         self.verdicts.done += len(held)
 
     def _record(self, row: LeaseRow, indexes: list[int]) -> None:
