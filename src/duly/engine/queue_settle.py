@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..message import Failure
 from ..store.contract import LeaseRow, LooseRow
-from .bury import bury
+from .bury import bury, tell_expired
 from .done import note_done
 from .lease import add_failure, live_indexes
 from .limited import free, is_limited, keeps_slot
@@ -50,7 +50,7 @@ class QueueSettling(Settling):
                 note_done(self.tx, self.topic, row.partition, [offset])
                 free(self.tx, self.topic, row.partition, [keys.lane(index)])
                 if expired:
-                    self._tell_expired(row, [offset])
+                    tell_expired(self.tx, self.topic, self.group, row.partition, [offset])
                 continue
             self._put_back(
                 row,
