@@ -32,7 +32,7 @@ from .lease import add_failure, live_indexes
 from .limited import free, keeps_slot
 from .lookup import with_big
 from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
-from .record import of_lease, record_claim
+from .record import of_lease, record_claim, record_some
 from .views import Proposal, front
 
 # One merge serves no more than this, however many ask.
@@ -371,6 +371,7 @@ def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, 
             tx.loose_delete(row.tenant_id, row.partition, [offset])
             note_done(tx, topic, row.partition, [offset])
             free(tx, topic, row.partition, [keys.lane(index)])
+            record_some(tx, topic, "cancelled", row.partition, [offset])
             continue
         failure = Failure(attempts, tx.now_ms, "expired", "the lease expired", row.consumer)
         history = add_failure(None if before is None else before.history, failure)

@@ -13,6 +13,7 @@ from .done import note_done
 from .lease import add_failure, live_indexes
 from .limited import free, is_limited, keeps_slot
 from .queue_lease import keys_of, part_of
+from .record import record_some
 from .settling import Settling, draw
 
 
@@ -51,6 +52,8 @@ class QueueSettling(Settling):
                 free(self.tx, self.topic, row.partition, [keys.lane(index)])
                 if expired:
                     tell_expired(self.tx, self.topic, self.group, row.partition, [offset])
+                else:
+                    record_some(self.tx, self.topic, "cancelled", row.partition, [offset])
                 continue
             self._put_back(
                 row,
