@@ -75,8 +75,8 @@ class ListEvents(msgspec.Struct, frozen=True):
     topic: str | None = None
     message: str | None = None
     limit: int = 1000
-    # Of a message: the leases that it is known to have been under.
-    leases: tuple[int, ...] = ()
+    # Of a message: the lease that each group is known to have it under.
+    leases: tuple[tuple[str, int], ...] = ()
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class Page(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     after: tuple[int, int]
     more: bool
-    leases: tuple[int, ...] = ()
+    leases: tuple[tuple[str, int], ...] = ()
 
 
 def list_events(tx: Transaction, command: ListEvents) -> Page:
@@ -102,10 +102,10 @@ def list_events(tx: Transaction, command: ListEvents) -> Page:
                 found.append(event)
             after = (offset, index)
             if len(found) == command.limit:
-                return Page(tuple(found), after, True, tuple(wanted.leases))
+                return Page(tuple(found), after, True, tuple(wanted.leases.items()))
         if looked == _LOOK_MAX:
-            return Page(tuple(found), after, True, tuple(wanted.leases))
-    return Page(tuple(found), after, False, tuple(wanted.leases))
+            return Page(tuple(found), after, True, tuple(wanted.leases.items()))
+    return Page(tuple(found), after, False, tuple(wanted.leases.items()))
 
 
 class _Wanted:
@@ -114,7 +114,7 @@ class _Wanted:
     def __init__(self, tx: Transaction, command: ListEvents) -> None:
         self.since = command.since or 0
         self.topic = command.topic
-        self.leases = set(command.leases)
+        self.leases = dict(command.leases)
         self.place: tuple[int, int] | None = None
         if command.message is not None:
             assert command.topic is not None
@@ -132,12 +132,14 @@ class _Wanted:
     def _is_about(self, event: Event, partition: int, offset: int) -> bool:
         if not event.count or event.partition != partition:
             return False
-        about = event.lease in self.leases
+        about = event.lease == self.leases.get(event.group)
         if not event.whole:
             about = event.offset <= offset and offset in event.offsets
-        if about:
-            # Whatever happens to a message that is held ends its lease, but a new one.
-            self.leases = {event.lease} if event.kind in ("claimed", "extended") else set()
+        if about and event.kind in ("claimed", "extended"):
+            self.leases[event.group] = event.lease
+        elif about:
+            # Whatever else happens to a message that a group holds ends its lease; others hold theirs.
+            self.leases.pop(event.group, None)
         return about
 
 
