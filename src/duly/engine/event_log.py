@@ -125,9 +125,10 @@ class _Wanted:
 
     def takes(self, event: Event) -> bool:
         """Whether an event is one of them."""
-        if event.at < self.since or (self.topic is not None and event.topic != self.topic):
+        if self.topic is not None and event.topic != self.topic:
             return False
-        return self.place is None or self._is_about(event, *self.place)
+        # What a message was claimed under is to be known even of what is not asked for.
+        return (self.place is None or self._is_about(event, *self.place)) and event.at >= self.since
 
     def _is_about(self, event: Event, partition: int, offset: int) -> bool:
         if not event.count or event.partition != partition:
@@ -151,7 +152,7 @@ def _from(tx: Transaction, command: ListEvents) -> Iterator[tuple[int, bytes]]:
         tenant_id, partition = topic.tenant_id, topic.partitions[0]
         head = head_of(tx, tenant_id, partition)
         at = max(head.first_offset, command.after[0])
-        if command.since is not None:
+        if command.since is not None and command.message is None:
             at = max(at, offset_at(tx, tenant_id, partition, command.since))
         try:
             for block in tx.blocks(tenant_id, partition, at, head.next_offset):
