@@ -93,11 +93,13 @@ def list_events(tx: Transaction, command: ListEvents) -> Page:
     wanted = _Wanted(tx, command)
     found: list[Event] = []
     after, looked = command.after, 0
-    for offset, data in _from(tx, command):
+    for offset, data in _from(tx, command, wanted.look_from):
         looked += 1
         for index, event in enumerate(_events.decode(data)):
             if (offset, index) <= command.after:
                 continue
+            if wanted.begins(event):
+                found.clear()
             if wanted.takes(event):
                 found.append(event)
             after = (offset, index)
@@ -113,6 +115,7 @@ class _Wanted:
 
     def __init__(self, tx: Transaction, command: ListEvents) -> None:
         self.since = command.since or 0
+        self.look_from = self.since
         self.topic = command.topic
         self.leases = dict(command.leases)
         self.place: tuple[int, int] | None = None
@@ -122,12 +125,19 @@ class _Wanted:
             places = find_places(tx, topic, [command.message]).get(command.message)
             # Where none is known nothing matches.
             self.place = max(places) if places else (-1, -1)
+            # Leases from before `since` have to be known; another topic that had the name does not matter.
+            self.look_from = topic.created_at
+            self.since = max(self.since, topic.created_at)
+
+    def begins(self, event: Event) -> bool:
+        """Whether the topic of the message was made here: nothing before this is about the message."""
+        return self.place is not None and event.kind == "topic_created" and event.topic == self.topic
 
     def takes(self, event: Event) -> bool:
         """Whether an event is one of them."""
         if self.topic is not None and event.topic != self.topic:
             return False
-        # What a message was claimed under is to be known even of what is not asked for.
+        # Of what is not asked for, too: it tells which leases the message is under.
         return (self.place is None or self._is_about(event, *self.place)) and event.at >= self.since
 
     def _is_about(self, event: Event, partition: int, offset: int) -> bool:
@@ -144,7 +154,7 @@ class _Wanted:
         return about
 
 
-def _from(tx: Transaction, command: ListEvents) -> Iterator[tuple[int, bytes]]:
+def _from(tx: Transaction, command: ListEvents, since: int) -> Iterator[tuple[int, bytes]]:
     """(offset, list of events) in order, from where the command begins: of the log, then of the rows."""
     topic = tx.topic_find(command.tenant, EVENTS)
     at = 0
@@ -152,8 +162,8 @@ def _from(tx: Transaction, command: ListEvents) -> Iterator[tuple[int, bytes]]:
         tenant_id, partition = topic.tenant_id, topic.partitions[0]
         head = head_of(tx, tenant_id, partition)
         at = max(head.first_offset, command.after[0])
-        if command.since is not None and command.message is None:
-            at = max(at, offset_at(tx, tenant_id, partition, command.since))
+        if since:
+            at = max(at, offset_at(tx, tenant_id, partition, since))
         try:
             for block in tx.blocks(tenant_id, partition, at, head.next_offset):
                 payloads = block.columns.values("payload", max(at, block.base) - block.base, block.count) or []
