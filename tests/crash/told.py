@@ -27,7 +27,7 @@ _STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "buried": (DEAD, (OPEN, LEASED)),
     "redriven": (OPEN, (DEAD,)),
     "ttl_expired": (GONE, (OPEN, LEASED)),
-    "cancelled": (GONE, (OPEN,)),
+    "cancelled": (GONE, (OPEN, LEASED)),
     "moved": (OPEN, (OPEN,)),
 }
 

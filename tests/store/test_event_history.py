@@ -185,6 +185,17 @@ def test_moved_and_cancelled_are_part_of_it(q: duly.Client, clock: duly.ManualCl
     assert history(q, "t", "m0") == ["published", "claimed", "acked"]
 
 
+def test_what_was_cancelled_under_a_lease_has_nothing_of_what_the_lease_came_to(q: duly.Client) -> None:
+    q.create_topic("t", kind="queue", lease=30)
+    q.publish("t", [duly.Message(b"x", id=f"m{number}") for number in range(3)])
+    batch = claim(q, None)
+    q.cancel("t", "m1")
+    next(delivery for delivery in batch if delivery.id == "m1").bury("too late")
+    batch.ack()
+    assert history(q, "t", "m1") == ["published", "claimed", "cancelled"]
+    assert history(q, "t", "m2") == ["published", "claimed", "acked"]
+
+
 def test_messages_of_another_partition_have_a_history_of_their_own(q: duly.Client) -> None:
     q.create_topic("t", kind="log", partitions=2)
     q.create_group("t", "g")

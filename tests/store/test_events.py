@@ -315,7 +315,7 @@ def test_what_is_cancelled_under_a_lease_is_recorded_when_the_lease_gives_it_up(
     assert q.cancel("t", ["m1"]) == {"m1": "leased"}
     assert "cancelled" not in kinds(q)
     getattr(q, verdict)(batch)
-    assert ("cancelled", "", 0, [1]) in told(q, "t")
+    assert ("cancelled", "queue", 0, [1]) in told(q, "t")
 
 
 def test_what_is_cancelled_under_a_lease_is_recorded_when_the_lease_runs_out(
@@ -327,7 +327,7 @@ def test_what_is_cancelled_under_a_lease_is_recorded_when_the_lease_runs_out(
     q.cancel("t", ["m1"])
     clock.advance(31)
     claim(q, "queue")
-    assert told(q, "t")[2:4] == [("lease_taken_over", "queue", 0, [0, 1, 2]), ("cancelled", "", 0, [1])]
+    assert told(q, "t")[2:4] == [("lease_taken_over", "queue", 0, [0, 1, 2]), ("cancelled", "queue", 0, [1])]
 
 
 # Topics and groups

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
+from unittest.mock import patch
 
 import duly
 from duly.bench.threads import in_a_thread
@@ -21,10 +22,11 @@ from duly.clock import monotonic_s
 from duly.engine import retain
 from duly.engine.agenda import PACK
 from duly.store.contract import AgendaRow, Transaction
-from duly.store.sqlite import writer
 
 _PAIRS = 40
 _LEASE_S = 600
+# By name: nobody but the composition root imports a store.
+_WRITES = "duly.store.sqlite.writer.write_records"
 
 
 def measure(client: duly.Client, *, messages: int, batch: int, singles: int, payload_bytes: int) -> dict[str, float]:
@@ -68,7 +70,7 @@ def _slice(live: Callable[[int], None], rounds: int, recording: bool, packing: l
     if recording:
         live(rounds)
     else:
-        with _forgetting():
+        with patch(_WRITES, _forget):
             live(rounds)
     return monotonic_s() - began - (sum(packing) - before)
 
@@ -81,17 +83,6 @@ def _live(client: duly.Client, topic: str, payloads: list[bytes], rounds: int) -
         if len(batch.payloads) != len(payloads):
             raise duly.Error(f"Only {len(batch)} of {len(payloads)} messages came back.")
         client.ack(batch)
-
-
-@contextmanager
-def _forgetting() -> Iterator[None]:
-    """Nothing is recorded meanwhile."""
-    kept = writer.write_records
-    writer.write_records = _forget
-    try:
-        yield
-    finally:
-        writer.write_records = kept
 
 
 def _forget(tx: Transaction) -> None:

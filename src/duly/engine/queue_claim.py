@@ -371,7 +371,7 @@ def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, 
             tx.loose_delete(row.tenant_id, row.partition, [offset])
             note_done(tx, topic, row.partition, [offset])
             free(tx, topic, row.partition, [keys.lane(index)])
-            record_some(tx, topic, "cancelled", row.partition, [offset])
+            record_some(tx, topic, "cancelled", row.partition, [offset], group=group.name)
             continue
         failure = Failure(attempts, tx.now_ms, "expired", "the lease expired", row.consumer)
         history = add_failure(None if before is None else before.history, failure)

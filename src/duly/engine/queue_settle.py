@@ -53,7 +53,7 @@ class QueueSettling(Settling):
                 if expired:
                     tell_expired(self.tx, self.topic, self.group, row.partition, [offset])
                 else:
-                    record_some(self.tx, self.topic, "cancelled", row.partition, [offset])
+                    record_some(self.tx, self.topic, "cancelled", row.partition, [offset], group=self.group.name)
                 continue
             self._put_back(
                 row,
