@@ -56,7 +56,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     @property
     def offsets(self) -> Sequence[int]:
-        """The messages that it is about."""
+        """The messages that it is about; none where it is about the `whole` of a lease: its claim told them."""
+        if self.whole:
+            return ()
         if self.deltas:
             return list(accumulate(self.deltas, initial=self.offset))
         return range(self.offset, self.offset + self.count)

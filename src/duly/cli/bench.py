@@ -169,6 +169,26 @@ def midnight(
         _show("midnight", measure(client, messages=messages), as_json)
 
 
+@app.command()
+def events(
+    messages: Annotated[int, typer.Option(min=1, help="Messages of the log, and of the queue.")] = 800_000,
+    batch: Annotated[int, typer.Option(min=1, help="Messages a publish and a claim.")] = 1000,
+    singles: Annotated[int, typer.Option(min=1, help="Messages that go through one by one.")] = 4_000,
+    payload_bytes: Annotated[int, typer.Option(min=1, help="Bytes a payload.")] = 100,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """What recording events takes of the throughput, beside the same without it: 0.06 is six hundredths.
+
+    Example: duly bench events --json
+    """
+    from duly.bench.events import measure
+
+    with _scratch(folder) as path, duly.connect(path) as client:
+        figures = measure(client, messages=messages, batch=batch, singles=singles, payload_bytes=payload_bytes)
+        _show("events", figures, as_json)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     """Everything above, the large backlog with a million messages.
@@ -186,6 +206,7 @@ def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     timeline(folder=folder, as_json=as_json)
     midnight(folder=folder, as_json=as_json)
     backlog(large=1_000_000, folder=folder, as_json=as_json)
+    events(folder=folder, as_json=as_json)
 
 
 @contextmanager

@@ -26,6 +26,13 @@ def tell(
     tx.aftermath.events.extend(event for _, event in tx.aftermath.records[before:])
 
 
+def tell_expired(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, offsets: Sequence[int]) -> None:
+    """Tells of messages that were dropped because they had expired."""
+    offset, deltas = spread(offsets)
+    more = {"partition": partition, "offset": offset, "count": len(offsets), "deltas": deltas}
+    tell(tx, topic, group, "ttl_expired", facts={}, **more)
+
+
 def bury(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, offsets: Sequence[int], reason: str) -> None:
     """Moves messages to the group's dead letters, or drops them where it keeps none."""
     reason = reason[: LIMITS.reason_chars_max]

@@ -75,8 +75,8 @@ class ListEvents(msgspec.Struct, frozen=True):
     topic: str | None = None
     message: str | None = None
     limit: int = 1000
-    # Of a message: the leases that it is known to have been under.
-    leases: tuple[int, ...] = ()
+    # Of a message: the lease that each group is known to have it under.
+    leases: tuple[tuple[str, int], ...] = ()
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class Page(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     after: tuple[int, int]
     more: bool
-    leases: tuple[int, ...] = ()
+    leases: tuple[tuple[str, int], ...] = ()
 
 
 def list_events(tx: Transaction, command: ListEvents) -> Page:
@@ -93,19 +93,21 @@ def list_events(tx: Transaction, command: ListEvents) -> Page:
     wanted = _Wanted(tx, command)
     found: list[Event] = []
     after, looked = command.after, 0
-    for offset, data in _from(tx, command):
+    for offset, data in _from(tx, command, wanted.look_from):
         looked += 1
         for index, event in enumerate(_events.decode(data)):
             if (offset, index) <= command.after:
                 continue
+            if wanted.begins(event):
+                found.clear()
             if wanted.takes(event):
                 found.append(event)
             after = (offset, index)
             if len(found) == command.limit:
-                return Page(tuple(found), after, True, tuple(wanted.leases))
+                return Page(tuple(found), after, True, tuple(wanted.leases.items()))
         if looked == _LOOK_MAX:
-            return Page(tuple(found), after, True, tuple(wanted.leases))
-    return Page(tuple(found), after, False, tuple(wanted.leases))
+            return Page(tuple(found), after, True, tuple(wanted.leases.items()))
+    return Page(tuple(found), after, False, tuple(wanted.leases.items()))
 
 
 class _Wanted:
@@ -113,8 +115,9 @@ class _Wanted:
 
     def __init__(self, tx: Transaction, command: ListEvents) -> None:
         self.since = command.since or 0
+        self.look_from = self.since
         self.topic = command.topic
-        self.leases = set(command.leases)
+        self.leases = dict(command.leases)
         self.place: tuple[int, int] | None = None
         if command.message is not None:
             assert command.topic is not None
@@ -122,26 +125,36 @@ class _Wanted:
             places = find_places(tx, topic, [command.message]).get(command.message)
             # Where none is known nothing matches.
             self.place = max(places) if places else (-1, -1)
+            # Leases from before `since` have to be known; another topic that had the name does not matter.
+            self.look_from = topic.created_at
+            self.since = max(self.since, topic.created_at)
+
+    def begins(self, event: Event) -> bool:
+        """Whether the topic of the message was made here: nothing before this is about the message."""
+        return self.place is not None and event.kind == "topic_created" and event.topic == self.topic
 
     def takes(self, event: Event) -> bool:
         """Whether an event is one of them."""
-        if event.at < self.since or (self.topic is not None and event.topic != self.topic):
+        if self.topic is not None and event.topic != self.topic:
             return False
-        return self.place is None or self._is_about(event, *self.place)
+        # Of what is not asked for, too: it tells which leases the message is under.
+        return (self.place is None or self._is_about(event, *self.place)) and event.at >= self.since
 
     def _is_about(self, event: Event, partition: int, offset: int) -> bool:
         if not event.count or event.partition != partition:
             return False
-        about = event.lease in self.leases
+        about = event.lease == self.leases.get(event.group)
         if not event.whole:
             about = event.offset <= offset and offset in event.offsets
-        if about:
-            # Whatever happens to a message that is held ends its lease, but a new one.
-            self.leases = {event.lease} if event.kind in ("claimed", "extended") else set()
+        if about and event.kind in ("claimed", "extended"):
+            self.leases[event.group] = event.lease
+        elif about:
+            # Whatever else happens to a message that a group holds ends its lease; others hold theirs.
+            self.leases.pop(event.group, None)
         return about
 
 
-def _from(tx: Transaction, command: ListEvents) -> Iterator[tuple[int, bytes]]:
+def _from(tx: Transaction, command: ListEvents, since: int) -> Iterator[tuple[int, bytes]]:
     """(offset, list of events) in order, from where the command begins: of the log, then of the rows."""
     topic = tx.topic_find(command.tenant, EVENTS)
     at = 0
@@ -149,8 +162,8 @@ def _from(tx: Transaction, command: ListEvents) -> Iterator[tuple[int, bytes]]:
         tenant_id, partition = topic.tenant_id, topic.partitions[0]
         head = head_of(tx, tenant_id, partition)
         at = max(head.first_offset, command.after[0])
-        if command.since is not None:
-            at = max(at, offset_at(tx, tenant_id, partition, command.since))
+        if since:
+            at = max(at, offset_at(tx, tenant_id, partition, since))
         try:
             for block in tx.blocks(tenant_id, partition, at, head.next_offset):
                 payloads = block.columns.values("payload", max(at, block.base) - block.base, block.count) or []

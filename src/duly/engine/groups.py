@@ -16,8 +16,9 @@ from ..topic import ConsumerDescription, GroupDescription, GroupSettings
 from .agenda import note_moved
 from .find import cursor_of, find_group, find_log, find_topic, head_of, set_cursor
 from .inquiry import count_standing
+from .lease import live_offsets
 from .read import check_offset, offset_at, partition_id
-from .record import record
+from .record import record, record_some
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -174,8 +175,9 @@ def purge_group(tx: Transaction, command: PurgeGroup) -> int:
     for partition in topic.partitions:
         head = head_of(tx, topic.tenant_id, partition)
         cursor = max(head.first_offset, cursor_of(tx, topic.tenant_id, partition, group.id))
-        dropped += head.next_offset - cursor
-        dropped += sum(row.live for row in tx.leases(topic.tenant_id, partition, group.id))
+        begun = [o for row in tx.leases(topic.tenant_id, partition, group.id) for o in live_offsets(row)]
+        dropped += head.next_offset - cursor + len(begun)
+        record_some(tx, topic, "purged", partition, begun, group=group.name)
         tx.leases_delete(topic.tenant_id, partition, group.id)
         set_cursor(tx, topic.tenant_id, partition, group.id, head.next_offset)
         record(

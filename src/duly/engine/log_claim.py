@@ -21,7 +21,7 @@ from ..message import Failure
 from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
 from .agenda import note_settled
 from .block import Block
-from .bury import bury, tell
+from .bury import bury, tell, tell_expired
 from .claimed import Claim, Claimed, Parcel, Slice
 from .find import cursor_of, head_of, set_cursor
 from .lease import add_failure, live_offsets, over, settle_bits
@@ -135,13 +135,11 @@ class LogClaiming:
             bury(self.tx, self.topic, self.group, suspects, offsets, f"the lease expired {row.attempts} times")
             return 0
         half = (len(offsets) + 1) // 2
-        taken = self._hand_out(number, suspects, offsets, min(half, self.want))
-        if taken is not None:
-            facts: dict[str, object] = {"from": row.consumer, "to": self.consumer, "attempts": row.attempts}
-            tell(self.tx, self.topic, self.group, "lease_taken_over", facts=facts, **of_lease(row))
-        return taken
+        return self._hand_out(number, suspects, offsets, min(half, self.want), expired=row)
 
-    def _hand_out(self, number: int, row: LeaseRow, offsets: list[int], most: int) -> int | None:
+    def _hand_out(
+        self, number: int, row: LeaseRow, offsets: list[int], most: int, *, expired: LeaseRow | None = None
+    ) -> int | None:
         """Leases the first `most` of the row's messages anew and leaves the rest where they wait."""
         found = look_up(self.tx, row.tenant_id, row.partition, offsets[:most])
         if found.error is not None:
@@ -162,13 +160,16 @@ class LogClaiming:
         if not held and not gone:
             return None
         self.tx.lease_delete(row.tenant_id, row.id)
+        if expired is not None:
+            facts: dict[str, object] = {"from": expired.consumer, "to": self.consumer, "attempts": expired.attempts}
+            tell(self.tx, self.topic, self.group, "lease_taken_over", facts=facts, **of_lease(expired))
         out = {*held, *gone}
         # What cannot be read stays by itself, so that it holds up nothing but itself.
         for rest in (found.corrupt, [o for o in offsets if o not in out and o not in found.corrupt]):
             if rest:
                 self.tx.lease_insert(replace(over(row, rest), due_at=min(row.due_at, self.tx.now_ms)))
         if gone:
-            self._tell("ttl_expired", row.partition, gone[0], len(gone), {})
+            tell_expired(self.tx, self.topic, self.group, row.partition, gone)
             note_settled(self.tx, self.topic, row.partition)
         if held:
             self._lease(number, over(row, held), row.attempts + 1, slices)
@@ -191,7 +192,7 @@ class LogClaiming:
                 break
             set_cursor(self.tx, self.topic.tenant_id, partition, self.group.id, end)
             if gone:
-                self._tell("ttl_expired", partition, start, len(gone), {})
+                tell_expired(self.tx, self.topic, self.group, partition, [start + index for index in gone])
                 note_settled(self.tx, self.topic, partition)
             if end - start > len(gone):
                 self._lease_range(number, partition, start, end, gone, slices)

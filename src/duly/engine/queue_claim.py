@@ -20,7 +20,7 @@ from ..errors import CorruptBlock
 from ..limits import LIMITS
 from ..message import Failure
 from ..store.contract import LANED, LEASED, READY, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction
-from .bury import bury, tell
+from .bury import bury, tell, tell_expired
 from .claimed import Claim, Claimed
 from .columns import NEVER, Columns
 from .done import note_done
@@ -32,7 +32,7 @@ from .lease import add_failure, live_indexes
 from .limited import free, keeps_slot
 from .lookup import with_big
 from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
-from .record import of_lease, record_claim, spread
+from .record import of_lease, record_claim, record_some
 from .views import Proposal, front
 
 # One merge serves no more than this, however many ask.
@@ -332,21 +332,10 @@ class _Round:
         past = self.past[: self.at]
         if past.any():
             serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())
-            offset, deltas = spread(served.seq[past])
             ended_at = int(self.expires[: self.at][past].max())
             note_done(serving.tx, topic, partition, served.seq[past].tolist(), ended_at)
             free(serving.tx, topic, partition, served.lane[past].tolist())
-            tell(
-                serving.tx,
-                topic,
-                serving.group,
-                "ttl_expired",
-                partition=partition,
-                offset=offset,
-                count=int(past.sum()),
-                deltas=deltas,
-                facts={},
-            )
+            tell_expired(serving.tx, topic, serving.group, partition, served.seq[past].tolist())
 
 
 def _join(plain: Proposal, laned: Proposal) -> Proposal:
@@ -361,9 +350,9 @@ def take_over(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int,
     attempts_max = (group.settings.retry or topic.settings.retry).max_attempts
     for row in rows:
         tx.lease_delete(row.tenant_id, row.id)
-        _put_back(tx, topic, group, row, attempts_max)
         facts: dict[str, object] = {"from": row.consumer, "to": consumer, "attempts": row.attempts}
         tell(tx, topic, group, "lease_taken_over", facts=facts, **of_lease(row))
+        _put_back(tx, topic, group, row, attempts_max)
     return bool(rows)
 
 
@@ -382,6 +371,7 @@ def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, 
             tx.loose_delete(row.tenant_id, row.partition, [offset])
             note_done(tx, topic, row.partition, [offset])
             free(tx, topic, row.partition, [keys.lane(index)])
+            record_some(tx, topic, "cancelled", row.partition, [offset], group=group.name)
             continue
         failure = Failure(attempts, tx.now_ms, "expired", "the lease expired", row.consumer)
         history = add_failure(None if before is None else before.history, failure)

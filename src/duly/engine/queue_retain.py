@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ..store.contract import TIMED, GroupRow, TopicRow, Transaction
 from .agenda import GIVE_BACK, TRUNCATE, schedule, schedule_store
 from .block import Place, encode
-from .bury import tell
+from .bury import tell_expired
 from .columns import NEVER, Columns
 from .done import note_done
 from .entries import Entries, concat
@@ -31,7 +31,6 @@ from .index import Index
 from .lease import live_offsets
 from .limited import free
 from .lookup import every, messages_at
-from .record import spread
 from .views import Stored, walk
 
 # Settled messages that a log may hold besides as many as are not.
@@ -109,7 +108,7 @@ def drop_expired(tx: Transaction, topic: TopicRow, partition: int) -> None:
             tx.loose_delete(topic.tenant_id, partition, entries.seq[entries.loose].tolist())
             if run.kind != TIMED:
                 free(tx, topic, partition, entries.lane.tolist())
-            _tell_expired(tx, topic, group, partition, seqs)
+            tell_expired(tx, topic, group, partition, seqs)
         index.drop_run(run.id)
     _drop_young(tx, topic, index, group)
     finish(index, "none")
@@ -130,7 +129,7 @@ def _drop_young(tx: Transaction, topic: TopicRow, index: Index, group: GroupRow)
             seqs = fresh.peek(fresh.left).seq[past].tolist()
             fresh.drop(past)
             note_done(tx, topic, index.partition, seqs, int(expires[past].max()))
-            _tell_expired(tx, topic, group, index.partition, seqs)
+            tell_expired(tx, topic, group, index.partition, seqs)
 
 
 def _others(tx: Transaction, topic: TopicRow, partition: int) -> Iterator[int]:
@@ -238,9 +237,3 @@ def keep(tx: Transaction, topic: TopicRow, partition: int, offset: int, columns:
     published_at = int(columns.numbers("published_at", 0)[0])
     stored = encode(Place(topic.tenant_id, partition, offset), columns, published_at, [])
     tx.kept_insert(topic.tenant_id, partition, offset, stored)
-
-
-def _tell_expired(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, seqs: Sequence[int]) -> None:
-    offset, deltas = spread(seqs)
-    more = {"partition": partition, "offset": offset, "count": len(seqs), "deltas": deltas}
-    tell(tx, topic, group, "ttl_expired", facts={}, **more)

@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from ..message import Failure
 from ..store.contract import LeaseRow, LooseRow
-from .bury import bury
+from .bury import bury, tell_expired
 from .done import note_done
 from .lease import add_failure, live_indexes
 from .limited import free, is_limited, keeps_slot
 from .queue_lease import keys_of, part_of
+from .record import record_some
 from .settling import Settling, draw
 
 
@@ -50,7 +51,9 @@ class QueueSettling(Settling):
                 note_done(self.tx, self.topic, row.partition, [offset])
                 free(self.tx, self.topic, row.partition, [keys.lane(index)])
                 if expired:
-                    self._tell_expired(row, [offset])
+                    tell_expired(self.tx, self.topic, self.group, row.partition, [offset])
+                else:
+                    record_some(self.tx, self.topic, "cancelled", row.partition, [offset], group=self.group.name)
                 continue
             self._put_back(
                 row,

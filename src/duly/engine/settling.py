@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from ..message import Failure
 from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
 from .agenda import note_settled
-from .bury import bury, tell
+from .bury import bury, tell_expired
 from .lease import add_failure, is_live, live_indexes, offset_of, over, settle_bits
 from .log_claim import has_expired
 from .read import look_up
-from .record import of_lease, record, record_some, spread
+from .record import of_lease, record, record_some
 
 draw = random.Random()
 
@@ -129,8 +129,9 @@ class Settling:
             self._extend(row, held)
         else:
             self._take_out(row, held)
-            self._dispose(row, held)
+            # First the verdict, then what came of it: buried, expired.
             self._record(row, held)
+            self._dispose(row, held)
         self.verdicts.done += len(held)
 
     def _record(self, row: LeaseRow, indexes: list[int]) -> None:
@@ -187,13 +188,8 @@ class Settling:
         # Whether a message of a corrupt block expired cannot be read; the next claim will report it.
         alive = [offset for offset in offsets if offset not in past]
         if len(alive) < len(offsets):
-            self._tell_expired(row, sorted(past))
+            tell_expired(self.tx, self.topic, self.group, row.partition, sorted(past))
         return alive
-
-    def _tell_expired(self, row: LeaseRow, offsets: Sequence[int]) -> None:
-        offset, deltas = spread(offsets)
-        more = {"partition": row.partition, "offset": offset, "count": len(offsets), "deltas": deltas}
-        tell(self.tx, self.topic, self.group, "ttl_expired", facts={}, **more)
 
     def _wait(self, row: LeaseRow, offsets: list[int]) -> None:
         self.tx.lease_insert(replace(over(row, offsets), consumer=""))
