@@ -1088,3 +1088,16 @@ class Truth:
 
     def wait(self, number: int) -> None:
         self.clock.advance([0.5, 10, 61, 300][number % 4])
+
+
+def test_what_was_cancelled_and_passed_when_it_fell_due_is_not_counted_twice(
+    q: duly.Client, clock: duly.ManualClock
+) -> None:
+    q.create_topic("jobs", kind="queue")
+    # In a run, due one after another.
+    q.publish("jobs", [duly.Message(b"x", id=f"m{n}", due=10 + n / 100) for n in range(2_100)])
+    q.cancel("jobs", [f"m{n}" for n in range(50)])
+    assert q.describe_topic("jobs").messages == 2_050
+    clock.advance(11)
+    q.claim("jobs", max_messages=1).release()
+    assert q.describe_topic("jobs").messages == 2_050

@@ -230,6 +230,7 @@ class Index:
             gone = self.is_hole(proposal)
             proposal.consume(due)
             if gone is not None and gone.any():
+                self.close_holes(proposal, gone)
                 kept = np.flatnonzero(~gone)
                 entries, columns = entries.take(kept), columns.take(kept)
             self._take_in(entries, self._weights(entries, columns), columns, young=False)
