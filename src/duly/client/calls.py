@@ -14,11 +14,6 @@ from .embedded import Port
 if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
 
-_PAGE = 1000
-# Topics looked at in one transaction.
-_HEALTH_PAGE = 100
-_STATES = ("ready", "waiting", "retrying", "leased", "dead")
-
 
 class Calls(ABC):
     """The base of a client's calls."""

@@ -33,11 +33,6 @@ from .renewal import Renewal
 if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
 
-_PAGE = 1000
-# Topics looked at in one transaction.
-_HEALTH_PAGE = 100
-_STATES = ("ready", "waiting", "retrying", "leased", "dead")
-
 
 class ConsumeCalls(Calls):
     """Claim and settle."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..clock import Duration
 from ..engine.dead import PurgeDead
@@ -42,13 +42,7 @@ from .arguments import (
 )
 from .calls import Calls
 
-if TYPE_CHECKING:
-    pass
-
 _PAGE = 1000
-# Topics looked at in one transaction.
-_HEALTH_PAGE = 100
-_STATES = ("ready", "waiting", "retrying", "leased", "dead")
 
 
 class DefinitionCalls(Calls):

@@ -40,9 +40,6 @@ from .calls import Calls
 if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
 
-_PAGE = 1000
-# Topics looked at in one transaction.
-_HEALTH_PAGE = 100
 _STATES = ("ready", "waiting", "retrying", "leased", "dead")
 
 
