@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+import duly
 from duly.store.sqlite.checkpoint import Checkpointer
 
 
@@ -48,3 +49,12 @@ def test_without_a_reader_it_is_done_at_once(writer: apsw.Connection, tmp_path: 
     checkpointer.after_commit(writer, freed=True)
     assert os.path.getsize(tmp_path / "file-wal") == 0
     assert os.path.getsize(tmp_path / "file") < 100_000
+
+
+def test_a_client_that_only_read_leaves_no_log_behind(tmp_path: Path) -> None:
+    path = tmp_path / "app.duly"
+    with duly.connect(path) as q:
+        q.create_topic("orders", kind="log")
+    with duly.connect(path) as q:
+        assert q.list_topics() == ["orders"]
+    assert not {"app.duly-wal", "app.duly-shm"} & {found.name for found in tmp_path.iterdir()}

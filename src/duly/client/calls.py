@@ -9,7 +9,7 @@ from ..clock import Duration, monotonic_s
 from .arguments import (
     timeout_s,
 )
-from .embedded import Port
+from .port import Port
 
 if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction

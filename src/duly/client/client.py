@@ -31,8 +31,8 @@ from .arguments import (
 )
 from .consuming import ConsumeCalls
 from .definitions import DefinitionCalls
-from .embedded import Port
 from .messages import MessageCalls
+from .port import Port
 from .renewal import Renewal
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from .arguments import (
 from .batch import Batch, Delivery, Settled
 from .calls import Calls
 from .consume import Consumption
-from .embedded import Watch
+from .port import Watch
 from .renewal import Renewal
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ Ids (topic, group, partition, lease) are made by the store and never reused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -480,6 +480,22 @@ class Store(Protocol):
         """Runs one command of a verb and returns after its commit is on stable storage."""
         ...
 
+    def submit(
+        self,
+        verb: Verb[C, R],
+        command: C,
+        *,
+        tenant: str,
+        cost: int,
+        publish_id: str = "",
+        then: Callable[[R | Exception], None],
+    ) -> None:
+        """Queues a command and returns; `then` gets its answer after the commit, or the error that it is.
+
+        `then` runs on a thread of the store's and must not wait. Raises Busy at once when too much is queued.
+        """
+        ...
+
     def read(self) -> AbstractContextManager[Transaction]:
         """A transaction that sees one moment and writes nothing."""
         ...
@@ -496,6 +512,14 @@ class Store(Protocol):
 
         Raises Interrupted as soon as the thread's patience ends (store/patience.py).
         """
+        ...
+
+    def listen(self, listener: Callable[[Collection[int]], None]) -> None:
+        """Calls back with the slots of partitions that ring, here and in other processes. It must not wait."""
+        ...
+
+    def slot(self, partition: int) -> int:
+        """The slot that a partition rings; others may share it."""
         ...
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ import random
 import select
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -54,6 +54,7 @@ class Bell:
         self._lock = threading.Lock()
         self._rung = [0] * SLOTS
         self._sleepers: dict[int, list[threading.Lock]] = defaultdict(list)
+        self._listeners: list[Callable[[Collection[int]], None]] = []
         self._file = -1 if path is None else os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._path = path
         self._seen = bytearray(_BYTES)
@@ -98,6 +99,13 @@ class Bell:
                 for slot in ticket.slots:
                     if alarm in self._sleepers[slot]:
                         self._sleepers[slot].remove(alarm)
+
+    def listen(self, listener: Callable[[Collection[int]], None]) -> None:
+        """Calls back with the slots that ring, from now on and also in other processes. It must not wait."""
+        with self._lock:
+            self._listeners.append(listener)
+            if self._watcher is None and self._path is not None and not self._closed:
+                self._watch()
 
     def _rouse(self, alarm: threading.Lock) -> None:
         with self._lock:
@@ -147,13 +155,16 @@ class Bell:
             if fd >= 0:
                 os.close(fd)
 
-    def _wake(self, slots: Iterable[int]) -> None:
+    def _wake(self, slots: Collection[int]) -> None:
         with self._lock:
             for slot in slots:
                 self._rung[slot] += 1
                 for alarm in self._sleepers.pop(slot, ()):
                     if alarm.locked():
                         alarm.release()
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(slots)
 
     def _watch(self) -> None:
         """Starts the watcher. The slots are read before anyone is told that they have been."""

@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -242,6 +242,18 @@ class SqliteStore:
         answer: R = self._writer.run(verb, command, tenant=tenant, cost=cost, deadline=deadline, publish_id=publish_id)
         return answer
 
+    def submit(
+        self,
+        verb: Verb[C, R],
+        command: C,
+        *,
+        tenant: str,
+        cost: int,
+        publish_id: str = "",
+        then: Callable[[R | Exception], None],
+    ) -> None:
+        self._writer.submit(verb, command, tenant=tenant, cost=cost, publish_id=publish_id, then=then)
+
     def join(self, tx: object, verb: Verb[C, R], command: C) -> R:
         """Runs a command in the application's transaction."""
         answer: R = joined(tx, self.key).run(verb, command)
@@ -311,6 +323,12 @@ class SqliteStore:
         if until_ms is not None and (due_s := self.clock.wait_s(until_ms)) is not None:
             waits.append(due_s)
         self._bell.sleep(ticket, min(waits, default=None))
+
+    def listen(self, listener: Callable[[Collection[int]], None]) -> None:
+        self._bell.listen(listener)
+
+    def slot(self, partition: int) -> int:
+        return partition % SLOTS
 
     def examine(self) -> Iterator[Finding]:
         """Looks the store over; see doctor.py."""
@@ -427,15 +445,31 @@ class SqliteStore:
         with self._pool_lock:
             self._closed = True
             readers, self._pool = self._pool, []
+        last = self._open_last() if readers else None
         self._close_all(readers)
         # The writer's connection goes last: only it can fold the write-ahead log in and remove it.
         self._writer.close()
+        if last is not None:
+            last.close()
         if self._shared is not None:
             self._shared.close()
         self._bell.close()
         self._gate.close()
         self._presence.close()
         _open_stores.discard(self)
+
+    def _open_last(self) -> apsw.Connection | None:
+        """Where nothing was ever written, a connection that could: readers leave the log's files behind."""
+        if self._writer.was_used:
+            return None
+        try:
+            connection = self._open()
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        except apsw.Error:
+            # They are folded in by whoever opens the file next.
+            return None
+        return connection
 
     def _rewrite_log(self) -> None:
         """Writes the write-ahead log's own bytes over it and syncs them: a sync that failed may have lost some."""

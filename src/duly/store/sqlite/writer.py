@@ -85,6 +85,7 @@ class Job:
         "publish_id",
         "stage",
         "tenant",
+        "then",
         "verb",
     )
 
@@ -96,6 +97,8 @@ class Job:
         self.publish_id = publish_id
         # Who waits for the answer; nobody does for the writer's own.
         self.caller: threading.Thread | None = threading.current_thread()
+        # Told the answer instead of a caller who waits.
+        self.then: Callable[[Any], None] | None = None
         self.answer: Any = None
         # All three under the writer's lock: how far it has come, whether its caller gave up, and whom that
         # caller wakes when it has been woken itself.
@@ -182,6 +185,24 @@ class Writer:
         if job.abandoned:
             self._give_up(job, withdrawn=withdrawn)
         return _answer(job)
+
+    def submit(
+        self,
+        verb: Verb[Any, Any],
+        command: Any,
+        *,
+        tenant: str,
+        cost: int,
+        publish_id: str,
+        then: Callable[[Any], None],
+    ) -> None:
+        """Queues a job and returns; `then` gets its answer, or the error that it is, on the thread that wrote.
+
+        It must not wait there. Raises Busy at once when too much is queued.
+        """
+        job = Job(verb, command, tenant, publish_id, cost)
+        job.caller, job.then = None, then
+        self._hand_over(job, deadline=0.0)
 
     def _wait(self, job: Job, deadline: float | None) -> bool:
         """Waits for the answer, then wakes the next in line. True: time was up, and the job could be withdrawn."""
@@ -271,6 +292,11 @@ class Writer:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
+
+    @property
+    def was_used(self) -> bool:
+        """Whether it has the file open for writing, or had and is in doubt about it."""
+        return self._connection is not None or self._in_doubt
 
     def disconnect(self) -> None:
         """Closes the connection between transactions; the next one opens it again."""
@@ -402,10 +428,13 @@ class Writer:
         again at once, waiting for the interpreter's lock, and every one would be woken twice.
         """
         first: Job | None = None
+        told: list[Job] = []
         with self._changed:
             for job in jobs:
                 job.stage = _FINISHED
-                if job.caller is threading.main_thread() and not job.abandoned:
+                if job.then is not None:
+                    told.append(job)
+                elif job.caller is threading.main_thread() and not job.abandoned:
                     # Nobody depends on the thread that signals interrupt.
                     job.done.release()
                 elif job.caller is not None and not job.abandoned:
@@ -414,6 +443,9 @@ class Writer:
                     self._given.append(_remembering(job))
         if first is not None:
             first.done.release()
+        for job in told:
+            assert job.then is not None
+            job.then(job.answer)
 
     def _tell_full(self, error: Exception) -> None:
         if isinstance(error, StoreFull):
