@@ -66,6 +66,16 @@ class Limits:
     writer_commands_max: int = 100_000
     writer_bytes_max: int = 256 * 1024 * 1024
     page_max: int = 10_000
+    # A broker's: claims that wait cost memory and no thread; streams of Flight cost a thread each.
+    claims_waiting_max: int = 20_000
+    streams_max: int = 1_000
+    connections_max: int = 8_000
+    # A request is in memory whole: the biggest batch, once more for base64.
+    request_bytes_max: int = 192 * 1024 * 1024
+    # What all requests under way may hold together.
+    requests_bytes_max: int = 1024 * 1024 * 1024
+    # Blocking calls at work at once; more of them wait for a thread.
+    calls_at_once_max: int = 32
 
 
 LIMITS = Limits()

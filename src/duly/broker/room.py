@@ -14,7 +14,7 @@ When something may be claimable the first at the desk is asked for. If it gets s
 and so on, until one gets nothing: a thousand who wait for one message cost one claim, and a thousand messages for a
 thousand who wait cost ten merges (claims that are asked for together are one merge).
 
-Rings come from whoever commits, answers from the writer's thread: neither may wait, and an error must not get out there.
+Rings come from whoever commits, answers from the writer's thread: neither may wait, and no error may get out there.
 One thread sleeps until the next due time, or the end of the next waiter's patience.
 """
 

@@ -1,0 +1,150 @@
+"""The broker: the embedded home served to others. What the surfaces (flight, http) call, and nothing else.
+
+It adds to the embedded home what strangers make necessary: claims wait in turn and without a thread each (room.py), and
+it ends in order: on SIGTERM it is `draining`, takes nobody in, lets what is under way finish, and then goes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..client.client import Client
+from ..client.embedded import Embedded
+from ..client.port import Watch
+from ..clock import ClockReading, monotonic_s
+from ..engine.claimed import Claim, Claimed
+from ..engine.operations import WRITES
+from ..engine.tail import Tail, Tailed
+from ..errors import Closed, InvalidArgument, Timeout
+from ..health import Finding
+from ..store.contract import Backup
+from .room import Answered, Room, Waiter
+
+# How long a call may take that names no time.
+_CALL_S = 30.0
+# Over the time that a claim may wait: it may be served in the last moment.
+_GRACE_S = 10.0
+
+
+class Broker:
+    """A Port for many: the same operations, with claims in turn. Surfaces call it from any thread."""
+
+    def __init__(self, home: Embedded) -> None:
+        self._home = home
+        self.room = Room(home.store)
+        self._draining = threading.Event()
+
+    @property
+    def draining(self) -> bool:
+        """Whether it is going down: nobody is taken in any more."""
+        return self._draining.is_set()
+
+    def client(self, tenant: str) -> Client:
+        """The Python API on this broker, for one tenant. Its calls wait: not for an event loop's thread."""
+        return Client(self, tenant=tenant, consumer=None, timeout=_CALL_S)
+
+    # Without waiting
+
+    def submit(
+        self, command: Any, *, cost: int = 0, publish_id: str = "", then: Callable[[Any | Exception], None]
+    ) -> None:
+        """Has one writing operation done; `then` gets the answer, or the error, on a thread that must not be kept.
+
+        Raises Busy when too much is queued.
+        """
+        self._home.store.submit(
+            WRITES[type(command)], command, tenant=command.tenant, cost=cost, publish_id=publish_id, then=then
+        )
+
+    def submit_claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
+        """Claims in turn; `then` as above. `leave` ends it early: then nothing is told, and nothing stays claimed."""
+        return self.room.claim(command, wait_until=wait_until, then=then)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Forgets a claim that nobody waits for any more."""
+        self.room.leave(waiter)
+
+    # A Port
+
+    def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
+        if isinstance(command, Claim):
+            return self.claim(command, wait_until=None, deadline=deadline)
+        return self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
+
+    def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
+        if not self.room.is_waited_at(command):
+            claimed: Claimed = self._home.do(command, deadline=deadline)
+            if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
+                return claimed
+        return self._claim_in_turn(command, wait_until)
+
+    def _claim_in_turn(self, command: Claim, wait_until: float | None) -> Claimed:
+        answers: list[Claimed | Exception] = []
+        told = threading.Lock()
+        told.acquire()
+
+        def then(answer: Claimed | Exception) -> None:
+            answers.append(answer)
+            told.release()
+
+        waiter = self.room.claim(command, wait_until=wait_until, then=then)
+        patience_s = _GRACE_S + (0.0 if wait_until is None else max(0.0, wait_until - monotonic_s()))
+        if not told.acquire(timeout=patience_s):
+            self.room.leave(waiter)
+            raise Timeout()
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    def transaction(self, patience_s: float) -> Any:  # noqa: ARG002
+        raise InvalidArgument("A broker's store is not yours to have a transaction in: connect to the file itself.")
+
+    def watch(self, command: Claim) -> Watch:
+        return self._home.watch(command)
+
+    def wake(self) -> None:
+        self._home.wake()
+
+    def tail(self, command: Tail, *, wait_until: float) -> Tailed:
+        return self._home.tail(command, wait_until=wait_until)
+
+    def examine(self) -> Iterator[Finding]:
+        return self._home.examine()
+
+    def back_up(self, folder: str, **how: Any) -> Backup:
+        return self._home.back_up(folder, **how)
+
+    def now_ms(self) -> int:
+        return self._home.now_ms()
+
+    def clock(self) -> ClockReading:
+        return self._home.clock()
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        self._home.accept_clock(deadline=deadline)
+
+    def check_leaving(self) -> None:
+        """A client of it can always be closed: the broker stays."""
+
+    # The end
+
+    def drain(self) -> None:
+        """Takes nobody in any more, and lets those go who only wait."""
+        self._draining.set()
+        self.room.close()
+
+    def check_open(self) -> None:
+        """Raises Closed when it is going down."""
+        if self.draining:
+            raise Closed("The broker is going down. Try another, or again in a moment.")
+
+    def close(self) -> None:
+        """For a client of it: does nothing, the broker stays. Its end is `shut`."""
+
+    def shut(self) -> None:
+        """Lets go of the store, when nothing is under way any more."""
+        if not self.draining:
+            self.drain()
+        self._home.close()
