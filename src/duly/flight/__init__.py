@@ -1,0 +1,1 @@
+"""Arrow Flight: the broker for the Python client, Spark and any Arrow language."""

@@ -1,0 +1,1 @@
+"""REST, described by OpenAPI: the broker for anything that speaks HTTP."""
