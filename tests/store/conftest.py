@@ -15,6 +15,10 @@ import pytest
 import duly
 import duly.engine.fold
 import duly.engine.index
+from duly.broker.broker import Broker
+from duly.client.embedded import Embedded
+from duly.flight.server import FlightServer
+from duly.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture(autouse=True)
@@ -65,13 +69,39 @@ class MemoryHome(Home):
         return ":memory:"
 
 
-HOMES = {"sqlite": Home, "memory": MemoryHome}
+class BrokerHome(Home):
+    """A broker in this process, on a file: clients reach it over Arrow Flight."""
+
+    def __init__(self, folder: Path, clock: duly.ManualClock, events: list[duly.Event]) -> None:
+        super().__init__(folder, clock, events)
+        path = str(folder / "app.duly")
+        self._broker = Broker(Embedded(lambda: SqliteStore(path, clock=clock, listener=events.append)))
+        self._server = FlightServer(self._broker, "127.0.0.1", 0)
+
+    def connect(self, *, consumer: str | None = None, tenant: str = "default") -> duly.Client:
+        name = consumer or f"w{len(self._opened) + 1}"
+        client = duly.connect(f"duly://127.0.0.1:{self._server.port}", consumer=name, tenant=tenant)
+        self._opened.append(client)
+        return client
+
+    def close(self) -> None:
+        super().close()
+        self._server.shutdown()
+        self._broker.shut()
+
+
+HOMES = {"sqlite": Home, "memory": MemoryHome, "broker": BrokerHome}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "home" in metafunc.fixturenames:
         needs_shared = not {"home", "reopen"}.isdisjoint(signature(metafunc.function).parameters)
-        names = [name for name, kind in HOMES.items() if kind.shared or not needs_shared]
+        embedded = metafunc.definition.get_closest_marker("embedded") is not None
+        names = [
+            name
+            for name, kind in HOMES.items()
+            if (kind.shared or not needs_shared) and not (embedded and kind is BrokerHome)
+        ]
         metafunc.parametrize("home", names, indirect=True)
 
 

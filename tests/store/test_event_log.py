@@ -64,6 +64,7 @@ def test_packed_or_not_the_events_are_the_same(home: Home) -> None:
     assert kinds(q)[-1] == "published"
 
 
+@pytest.mark.embedded
 def test_a_message_of_the_log_has_the_events_of_one_transaction(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="queue")
@@ -73,6 +74,7 @@ def test_a_message_of_the_log_has_the_events_of_one_transaction(home: Home) -> N
     assert [[event["kind"] for event in each] for each in lists] == [["topic_created"], ["published"] * 3]
 
 
+@pytest.mark.embedded
 def test_all_are_there_in_order_while_they_are_packed_between_pages(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="queue")
@@ -87,6 +89,7 @@ def test_all_are_there_in_order_while_they_are_packed_between_pages(home: Home) 
     assert [*got, *events] == list(range(3501))
 
 
+@pytest.mark.embedded
 def test_all_are_there_when_a_page_ends_between_packed_and_unpacked(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="queue")

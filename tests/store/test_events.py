@@ -453,6 +453,7 @@ def test_a_refused_command_leaves_no_event(q: duly.Client) -> None:
     assert kinds(q) == before
 
 
+@pytest.mark.embedded
 def test_what_a_transaction_rolls_back_leaves_no_event(q: duly.Client, reopen: Callable[..., duly.Client]) -> None:
     make(q, "queue")
     publish(q, 3)
@@ -470,6 +471,7 @@ def test_what_a_transaction_rolls_back_leaves_no_event(q: duly.Client, reopen: C
     assert kinds(q) == before
 
 
+@pytest.mark.embedded
 def test_what_a_transaction_commits_is_recorded_in_its_order(
     q: duly.Client, reopen: Callable[..., duly.Client]
 ) -> None:
@@ -487,6 +489,7 @@ def test_what_a_transaction_commits_is_recorded_in_its_order(
     ]
 
 
+@pytest.mark.embedded
 def test_a_command_refused_inside_a_transaction_leaves_the_events_of_the_others(
     q: duly.Client, reopen: Callable[..., duly.Client]
 ) -> None:

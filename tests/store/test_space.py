@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 import duly
 from tests.conftest import scaled
 
@@ -71,6 +73,7 @@ def test_a_store_that_is_filled_and_emptied_again_and_again_does_not_grow(home: 
     eventually(lambda: home.bytes_on_device() < 2 * MEGABYTE)
 
 
+@pytest.mark.embedded
 def test_closing_the_last_client_leaves_one_tidy_file(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="log")

@@ -17,6 +17,8 @@ import duly
 from .conftest import sharp
 from .patience import Aside
 
+pytestmark = pytest.mark.embedded
+
 
 class Undo(Exception):
     """Leaves a block so that it is rolled back."""

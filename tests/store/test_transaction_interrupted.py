@@ -23,6 +23,8 @@ from tests.conftest import scaled
 
 from .patience import Aside
 
+pytestmark = pytest.mark.embedded
+
 ROOT = Path(__file__).parents[2]
 FILES = ("application.py", "writer.py", "shield.py")
 

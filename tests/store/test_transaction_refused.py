@@ -18,6 +18,8 @@ import duly
 
 from .patience import Aside, eventually
 
+pytestmark = pytest.mark.embedded
+
 ROOT = Path(__file__).parents[2]
 
 

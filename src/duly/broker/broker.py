@@ -41,6 +41,12 @@ class Broker:
         """Whether it is going down: nobody is taken in any more."""
         return self._draining.is_set()
 
+    @property
+    def incarnation(self) -> str:
+        """The store's, which changes when it is restored."""
+        incarnation: str = self._home.store.incarnation
+        return incarnation
+
     def client(self, tenant: str) -> Client:
         """The Python API on this broker, for one tenant. Its calls wait: not for an event loop's thread."""
         return Client(self, tenant=tenant, consumer=None, timeout=_CALL_S)

@@ -14,6 +14,9 @@ from .arguments import flag, folder_path, whole
 from .client import Client
 from .embedded import Embedded
 
+BROKER_SCHEME = "duly://"
+FLIGHT_PORT = 8471
+
 
 def connect(
     store: str | os.PathLike[str],
@@ -26,10 +29,17 @@ def connect(
 ) -> Client:
     """Opens a store and returns a client of it.
 
-    `store` is the path of a file (made if it is not there) or `:memory:`. `consumer` names this
+    `store` is the path of a file (made if it is not there), `:memory:`, or a broker's address, `duly://host:port`; of
+    several, `duly://a:8471,b:8471`, whichever answers is used. `consumer` names this
     client to its groups. `timeout` is what a call takes that gives none. `on_event` hears of alerts
     and state changes as they happen.
     """
+    if isinstance(store, str) and store.startswith(BROKER_SCHEME):
+        from .remote import Remote
+
+        if clock is not None:
+            raise InvalidArgument("A broker keeps the time itself: leave clock= away.")
+        return Client(Remote(_addresses(store), on_event), tenant=tenant, consumer=consumer, timeout=timeout)
     path = _store_path(store)
     from ..store.sqlite.store import SqliteStore
 
@@ -76,6 +86,19 @@ def restore(
     which = None if number is None else whole(number, "number")
     source, replace = folder_path(folder), flag(force, "force")
     return put_back(source, path, schema=SCHEMA, number=which, force=replace, on_progress=on_progress)
+
+
+def _addresses(url: str) -> tuple[str, ...]:
+    """A broker's addresses as Flight wants them."""
+    found = []
+    for part in url.removeprefix(BROKER_SCHEME).rstrip("/").split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not colon:
+            host, port = port, str(FLIGHT_PORT)
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(c in host for c in "/@? "):
+            raise InvalidArgument(f"{url!r} names no broker. Give duly://host:port, or several with commas.")
+        found.append(f"grpc://{host}:{port}")
+    return tuple(found)
 
 
 def _store_path(store: str | os.PathLike[str]) -> str:

@@ -95,6 +95,80 @@ def _check_listed(listed: list[Any]) -> Checked:
     return Checked(_choose_form(Columns(count, lists=used), size), size, named, relative=any(relative))
 
 
+def check_columns(given: Any, partitions: list[int] | None, *, relative: bool) -> Checked:
+    """A batch that comes as columns, lists or an Arrow batch, from somebody who is not trusted to have checked it.
+
+    `partitions` has what each message names, -1 for none. With `relative`, due times and expiries may be durations.
+    """
+    if not isinstance(given, dict):
+        _check_whole(given)
+        checked = _check_arrow(given, relative=relative)
+        columns, size = checked.columns, checked.bytes
+    else:
+        columns = _check_lists(given, relative)
+        size = columns.bytes
+    if size > LIMITS.batch_bytes_max:
+        raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {size}. Split it.")
+    if partitions is None:
+        return Checked(columns, size, relative=relative)
+    import numpy as np
+
+    if len(partitions) != columns.count or not all(-1 <= number < LIMITS.partitions_max for number in partitions):
+        raise InvalidArgument("partitions has a number for each message: -1, or that of a partition.")
+    return Checked(columns, size, np.array(partitions, dtype=np.int64), relative=relative)
+
+
+def _check_whole(batch: Any) -> None:
+    """Refuses an Arrow batch whose buffers are not what they say, before anything reads them."""
+    import pyarrow as pa
+
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(f"The record batch is broken: {error}.") from error
+
+
+def _check_lists(lists: dict[str, list[Any]], relative: bool) -> Columns:
+    payloads = lists.get("payload")
+    if not payloads or any(name not in NAMES or not isinstance(column, list) for name, column in lists.items()):
+        raise InvalidArgument(f"A batch is lists by column, payload and some of: {', '.join(NAMES[1:])}.")
+    if len(payloads) > LIMITS.batch_messages_max or any(len(column) != len(payloads) for column in lists.values()):
+        raise InvalidArgument(f"The columns of a batch are of one length, at most {LIMITS.batch_messages_max}.")
+    for name, column in lists.items():
+        for index, value in enumerate(column):
+            if value is None and name != "payload":
+                continue
+            try:
+                _COLUMN_CHECKS[name](value, relative)
+            except LimitExceeded as error:
+                raise LimitExceeded(f"Message {index}: {error}", index=index) from None
+            except InvalidArgument as error:
+                raise InvalidArgument(f"Message {index}: {error}", index=index) from None
+    return _choose_form(Columns(len(payloads), lists=lists), sum(map(len, payloads)))
+
+
+def _check_id(text: object) -> None:
+    if _text(text, "id", LIMITS.id_bytes_max).startswith(MADE_ID_MARK):
+        raise InvalidArgument(f"an id must not begin with {MADE_ID_MARK!r}: those are made by Duly.")
+
+
+def _check_moment(value: object, name: str, back_max: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not -back_max <= value < 2**62:
+        raise InvalidArgument(f"{name} must be milliseconds since 1970; got {value!r}.")
+
+
+_COLUMN_CHECKS: dict[str, Callable[[Any, bool], object]] = {
+    "payload": lambda value, _: _payload(value),
+    "id": lambda value, _: _check_id(value),
+    "key": lambda value, _: _text(value, "key", LIMITS.key_bytes_max),
+    "headers": lambda value, _: _headers(value),
+    "expires_at": lambda value, relative: _check_moment(value, "expires_at", LIMITS.ttl_ms_max if relative else 0),
+    "lane": lambda value, _: check_name(value, "lane", LIMITS.name_chars_max),
+    "priority": lambda value, _: check_priority(value),
+    "due_at": lambda value, relative: _check_moment(value, "due_at", 1 + LIMITS.due_ms_ahead_max if relative else 0),
+}
+
+
 def _named(partitions: list[int | None]) -> np.ndarray[Any, Any] | None:
     """The partition each message names, -1 for none; None when no message names one."""
     if all(number is None for number in partitions):
@@ -231,7 +305,7 @@ def _is_arrow(messages: object) -> bool:
     return type(messages).__module__.startswith("pyarrow")
 
 
-def _check_arrow(table: Any) -> Checked:
+def _check_arrow(table: Any, *, relative: bool = False) -> Checked:
     """An Arrow table or batch, checked column by column and never row by row."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -270,7 +344,7 @@ def _check_arrow(table: Any) -> Checked:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             raise InvalidArgument(f"Column {name!r} is broken: {error}.") from error
-    _check_arrow_limits(batch)
+    _check_arrow_limits(batch, relative)
     return Checked(Columns(table.num_rows, arrow=batch), payload_bytes, _partition_numbers(partitions))
 
 
@@ -311,7 +385,7 @@ def _cast(array: Any, entry: Any) -> Any:
     return array if array.type == entry.type else array.cast(entry.type)
 
 
-def _check_arrow_limits(batch: pa.RecordBatch) -> None:
+def _check_arrow_limits(batch: pa.RecordBatch, relative: bool) -> None:
     import pyarrow.compute as pc
 
     texts = (("id", LIMITS.id_bytes_max), ("key", LIMITS.key_bytes_max), ("lane", LIMITS.name_chars_max))
@@ -327,8 +401,8 @@ def _check_arrow_limits(batch: pa.RecordBatch) -> None:
         for lane in pc.unique(batch.column("lane")).to_pylist():
             if lane is not None:
                 check_name(lane, "lane", LIMITS.name_chars_max)
-    for name in ("expires_at", "due_at"):
-        if name in batch.schema.names and pc.min(batch.column(name)).as_py() < 0:
+    for name, back_max in (("expires_at", LIMITS.ttl_ms_max), ("due_at", 1 + LIMITS.due_ms_ahead_max)):
+        if name in batch.schema.names and pc.min(batch.column(name)).as_py() < (-back_max if relative else 0):
             raise InvalidArgument(f"Column {name!r}: moments before 1970 are not moments to come.")
     if "headers" in batch.schema.names:
         _check_arrow_headers(batch.column("headers"))

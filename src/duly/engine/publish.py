@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 MADE_PUBLISH_ID_MARK = "~"
 # Longest time between the making of a publish id and its commit; also the longest timeout.
 PUBLISH_MS_MAX = 60 * MINUTE_MS
+# A client of a broker reckons the store's time, and may be ahead of it when it makes an id.
+_AHEAD_MS_MAX = MINUTE_MS
 
 _counter = itertools.count()
 # Drawn once a process and not once an id: the system call lets go of the interpreter's lock, and among busy
@@ -375,7 +377,7 @@ def _search(tx: Transaction, topic: TopicRow, command: Publish) -> Receipt | Non
     spans: list[Span] = []
     for number, partition in enumerate(topic.partitions):
         head = head_of(tx, topic.tenant_id, partition)
-        since = offset_at(tx, topic.tenant_id, partition, made_at)
+        since = offset_at(tx, topic.tenant_id, partition, made_at - _AHEAD_MS_MAX)
         for block in tx.blocks(topic.tenant_id, partition, since, head.next_offset):
             if block.published_at > made_at + PUBLISH_MS_MAX:
                 break

@@ -1,0 +1,371 @@
+"""A broker's end of a client: operations are sent to it over Arrow Flight.
+
+What happens when the connection breaks while something is under way depends on what it was:
+
+    nothing was sent     any operation is sent to the next address, until its time is over
+    publish              sent again with its publish id: stored once, whatever happened. PublishUnknown at the end
+    looking              asked again
+    claim                asked again; what the first may have got is due again when its lease ends
+    settle               asked again; what was settled by the first counts as lost, and is not done twice
+    anything else        Unavailable, which says that it may have been done
+
+The clock: the broker's time is taken from its Hello, and from then on kept by this machine's own counter.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..clock import HOST, ClockReading, monotonic_s
+from ..engine.claimed import Claim, Claimed
+from ..engine.operations import READS
+from ..engine.publish import Publish
+from ..engine.settle import Held
+from ..engine.settling import Settle
+from ..engine.tail import Tail, Tailed
+from ..errors import InvalidArgument, PublishUnknown, Unavailable
+from ..events import Event, Listener, tell
+from ..health import Finding
+from ..store.contract import Backup
+from ..store.patience import patience_here
+from ..wire import batches, claims
+from ..wire.operations import NAMES, decode_answer, encode
+from ..wire.talk import Hello
+from .lines import Broken, Line, Lines, answered, make_request, unavailable
+from .port import Watch
+
+# A break is followed by tries at these distances: a broker that restarts is back within a second or two.
+_AGAIN_S = (0.02, 0.05, 0.1, 0.2, 0.4)
+# A claim waits at the broker for so long at most, and is asked again.
+_WAIT_S = 20.0
+_DRIFT_MS_MAX = 1000
+_EXAMINE_S = 3600.0
+
+_handed = msgspec.msgpack.Decoder(claims.Handed)
+_findings = msgspec.msgpack.Decoder(list[Finding])
+_clock = msgspec.msgpack.Decoder(ClockReading)
+_held = msgspec.msgpack.Decoder(list[tuple[claims.Handed, bytes | None]])
+
+
+class Remote:
+    """Operations carried out by a broker."""
+
+    def __init__(self, addresses: tuple[str, ...], listener: Listener | None) -> None:
+        self._listener = listener
+        self._lines = Lines(addresses, self._greet)
+        # The broker's time less our counter's, in milliseconds.
+        self._shift: float | None = None
+        self._told_drift = False
+        self._waiting: set[Line] = set()
+        self._lock = threading.Lock()
+        self.wakes = 0
+
+    # A Port
+
+    def do(
+        self,
+        command: Any,
+        *,
+        deadline: float | None,
+        cost: int = 0,  # noqa: ARG002
+        publish_id: str = "",  # noqa: ARG002
+        tx: Any = None,
+    ) -> Any:
+        if tx is not None:
+            self.transaction(0)
+        if deadline is None:
+            deadline = monotonic_s() + 30
+        kind = type(command)
+        if kind is Publish:
+            return self._publish(command, deadline)
+        if kind is Claim:
+            return self.claim(command, wait_until=None, deadline=deadline)
+        again = kind in READS or kind in (Settle, Held)
+        body, _ = self._ask(NAMES[kind], command, deadline, again=again)
+        if kind is Held:
+            return [_unpacked(handed, batch) for handed, batch in _held.decode(body)]
+        return decode_answer(kind, body)
+
+    def transaction(self, patience_s: float) -> Any:  # noqa: ARG002
+        raise InvalidArgument(
+            "A broker has no part in your transactions: they are for a client that is connected to the store itself."
+        )
+
+    def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
+        if deadline is None:
+            deadline = monotonic_s() + 30
+        while True:
+            left_s = 0.0 if wait_until is None else min(_WAIT_S, wait_until - monotonic_s())
+            claimed = self._claim_once(command, max(0.0, left_s), deadline)
+            if self._has_lapsed(claimed):
+                continue
+            if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
+                return claimed
+
+    def _claim_once(self, command: Claim, wait_s: float, deadline: float) -> Claimed:
+        body, batch = self._ask("claim", command, deadline, wait_s=wait_s, again=True)
+        return claims.from_wire(_handed.decode(body), batch)
+
+    def _has_lapsed(self, claimed: Claimed) -> bool:
+        """Whether what was got is ours no longer: this machine slept, or the answer took too long."""
+        return bool(claimed.parcels) and claimed.expires_at <= self.now_ms()
+
+    def tail(self, command: Tail, *, wait_until: float) -> Tailed:
+        while True:
+            left_s = min(_WAIT_S, max(0.0, wait_until - monotonic_s()))
+            body, _ = self._ask("tail", command, monotonic_s() + 30, wait_s=left_s, again=True)
+            tailed: Tailed = decode_answer(Tail, body)
+            if tailed.grown or monotonic_s() >= wait_until:
+                return tailed
+
+    def watch(self, command: Claim) -> Watch:
+        return RemoteWatch(self, command)
+
+    def wake(self) -> None:
+        with self._lock:
+            self.wakes += 1
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        for line in waiting:
+            line.cancel()
+
+    def examine(self) -> Iterator[Finding]:
+        body, _ = self._ask("examine", None, monotonic_s() + _EXAMINE_S, again=True)
+        yield from _findings.decode(body)
+
+    def back_up(self, folder: str, **how: Any) -> Backup:  # noqa: ARG002
+        raise InvalidArgument("Back the store up on the broker's machine: `duly backup --store PATH`.")
+
+    def now_ms(self) -> int:
+        if self._shift is None:
+            self._lines.give_back(self._line(monotonic_s() + 30))
+        return int(monotonic_s() * 1000 + (self._shift or 0))
+
+    def clock(self) -> ClockReading:
+        body, _ = self._ask("clock", None, monotonic_s() + 30, again=True)
+        return _clock.decode(body)
+
+    def accept_clock(self, *, deadline: float | None) -> None:
+        self._ask("accept_clock", None, monotonic_s() + 30 if deadline is None else deadline, again=True)
+
+    def check_leaving(self) -> None:
+        """It can always be let go of."""
+
+    def close(self) -> None:
+        self.wake()
+        self._lines.close()
+
+    # Asking
+
+    def _line(self, deadline: float) -> Line:
+        """A session, at whichever broker answers before the deadline. Raises Unavailable."""
+        return self._trying(deadline, lambda: self._lines.session(deadline))
+
+    def _trying(self, deadline: float, open_line: Callable[[], Line]) -> Line:
+        tries = 0
+        while True:
+            try:
+                return open_line()
+            except Broken as error:
+                if monotonic_s() >= deadline:
+                    raise unavailable(str(error)) from error
+                self._pause(tries, deadline)
+                tries += 1
+
+    def _pause(self, tries: int, deadline: float) -> None:
+        pause_s = _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
+        threading.Event().wait(max(0.0, min(pause_s, deadline - monotonic_s())))
+
+    def _ask(
+        self, name: str, command: Any, deadline: float, *, wait_s: float = 0.0, again: bool
+    ) -> tuple[msgspec.Raw, Any]:
+        """Has an operation done. Raises Unavailable when it is unknown whether it was."""
+        wait_until = monotonic_s() + wait_s
+        while True:
+            line = self._line(deadline)
+            left_ms = max(1, int((deadline - monotonic_s()) * 1000))
+            wait_ms = max(0, int((wait_until - monotonic_s()) * 1000))
+            line.deadline = (line.deadline or 0.0) + wait_s
+            request = make_request(name, command, left_ms, wait_ms)
+            try:
+                answer, batch = self._asked(line, request, waits=wait_ms > 0)
+            except Broken as error:
+                self._lines.give_up(line)
+                if not again:
+                    raise Unavailable(
+                        f"The connection to the broker broke while it was at it ({error}): it may have been done, or "
+                        "not. Look, then repeat it if need be."
+                    ) from error
+                if monotonic_s() >= deadline:
+                    raise unavailable(str(error)) from error
+                continue
+            self._lines.give_back(line)
+            return answered(answer), batch
+
+    def _asked(self, line: Line, request: bytes, *, waits: bool) -> tuple[Any, Any]:
+        if not waits:
+            return line.ask(request)
+        with patience_here().waking(line.cancel):
+            if threading.current_thread() is threading.main_thread():
+                return _elsewhere(partial(line.ask, request), line.cancel)
+            return line.ask(request)
+
+    # Publishing
+
+    def _publish(self, command: Publish, deadline: float) -> Any:
+        asked = False
+        while True:
+            left_ms = max(1, int((deadline - monotonic_s()) * 1000))
+            published, batch = batches.to_wire(replace(command, repeated=command.repeated or asked), left_ms)
+            try:
+                answer = self._publish_once(published, batch, deadline)
+            except Broken as error:
+                asked = asked or error.asked
+                if monotonic_s() < deadline:
+                    continue
+                if asked:
+                    raise PublishUnknown(
+                        f"The connection to the broker broke ({error}): it is unknown whether the batch was stored. "
+                        f"Publish it again with publish_id={command.publish_id!r}: it is stored once in any case.",
+                        publish_id=command.publish_id,
+                    ) from error
+                raise unavailable(str(error)) from error
+            return decode_answer(Publish, answered(answer))
+
+    def _publish_once(self, published: batches.Published, batch: Any, deadline: float) -> Any:
+        if batch is None:
+            line = self._line(deadline)
+            request = make_request("publish", published, published.timeout_ms)
+            ask: Callable[[], Any] = lambda: line.ask(request)[0]  # noqa: E731
+        else:
+            line = self._trying(deadline, lambda: self._lines.put(batch.schema, deadline))
+            ask = partial(line.put, batch, encode(published))
+        try:
+            answer = ask()
+        except Broken:
+            self._lines.give_up(line)
+            raise
+        self._lines.give_back(line)
+        return answer
+
+    # Time
+
+    def _greet(self, hello: Hello, asked_at: float) -> None:
+        """Takes the broker's time: as it was in the middle of the question, give or take half of its way."""
+        middle_ms = (asked_at + monotonic_s()) * 500
+        self._shift = hello.now_ms - middle_ms
+        drift_ms = HOST.wall_ns() // 1_000_000 - hello.now_ms
+        if abs(drift_ms) > _DRIFT_MS_MAX and not self._told_drift:
+            self._told_drift = True
+            facts: dict[str, object] = {
+                "drift_ms": drift_ms,
+                "advice": "Set this machine's clock: due times that it reckons are off by so much.",
+            }
+            tell(Event("clock_drift", hello.now_ms, facts=facts), self._listener)
+
+    # Watching
+
+    def look(self, line: Line | None, command: Claim, deadline: float) -> tuple[Line, Claimed]:
+        """Claims what is due now, on a line whose session remembers what it looked at."""
+        while True:
+            line = line or self._line(deadline)
+            line.deadline = deadline + 2
+            left_ms = max(1, int((deadline - monotonic_s()) * 1000))
+            try:
+                answer, batch = line.ask(make_request("look", command, left_ms))
+            except Broken as error:
+                self._lines.give_up(line)
+                line = None
+                if monotonic_s() >= deadline:
+                    raise unavailable(str(error)) from error
+                continue
+            line.deadline = None
+            return line, claims.from_wire(_handed.decode(answered(answer)), batch)
+
+    def sleep(self, line: Line, command: Claim, deadline: float, wakes: int) -> bool:
+        """Waits on a line that looked. False: the line is gone; a wake breaks it, too."""
+        left_ms = int(max(0.0, min(_WAIT_S, deadline - monotonic_s())) * 1000)
+        with self._lock:
+            if self.wakes != wakes or line.cancelled:
+                return True
+            self._waiting.add(line)
+        line.deadline = monotonic_s() + left_ms / 1000 + 10
+        try:
+            self._asked(line, make_request("await", command, 30_000, left_ms), waits=True)
+        except Broken:
+            self._lines.give_up(line)
+            return False
+        finally:
+            with self._lock:
+                self._waiting.discard(line)
+        line.deadline = None
+        return not line.cancelled
+
+    def drop(self, line: Line) -> None:
+        """A line that nobody watches on any more."""
+        self._lines.give_back(line)
+
+
+class RemoteWatch:
+    """A watch on a line of its own: the broker's session remembers what was looked at, and waits for more."""
+
+    def __init__(self, port: Remote, command: Claim) -> None:
+        self._port = port
+        self._command = command
+        self._line: Line | None = None
+        self._wakes = port.wakes
+
+    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+        self._wakes = self._port.wakes
+        until = monotonic_s() + 30 if deadline is None else deadline
+        command = replace(self._command, max_messages=max_messages)
+        self._line, claimed = self._port.look(self._line, command, until)
+        return claimed
+
+    def wait(self, deadline: float) -> None:
+        if self._line is not None and not self._port.sleep(self._line, self._command, deadline, self._wakes):
+            self._line = None
+
+    def __del__(self) -> None:
+        if self._line is not None:
+            self._port.drop(self._line)
+
+
+def _unpacked(handed: claims.Handed, batch: bytes | None) -> Claimed:
+    import pyarrow as pa
+
+    if batch is None:
+        return claims.from_wire(handed, None)
+    read = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(batch)), claims.delivered_schema())
+    return claims.from_wire(handed, read)
+
+
+def _elsewhere(work: Callable[[], Any], cancel: Callable[[], None]) -> Any:
+    """Does something that waits in C on another thread, so that this one can be interrupted."""
+    outcome: list[Any] = []
+    done = threading.Lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            outcome.append(error)
+        finally:
+            done.release()
+
+    threading.Thread(target=run, name="duly-ask", daemon=True).start()
+    try:
+        done.acquire()
+    except BaseException:
+        cancel()
+        raise
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]

@@ -1,0 +1,71 @@
+"""What is published, on its way to the broker: lists in msgpack when messages are few, else an Arrow record batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..engine.incoming import Checked, check_columns
+from ..engine.publish import Publish, check_publish_id
+from ..errors import InvalidArgument
+from ..tenant import check_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A batch without its record batch; `lists` has the messages when they are few, `partitions` what they name."""
+
+    tenant: str
+    topic: str
+    publish_id: str
+    repeated: bool = False
+    # Its due times or expiries are durations, counted from when it is stored.
+    relative: bool = False
+    partitions: list[int] | None = None
+    lists: dict[str, list[Any]] | None = None
+    timeout_ms: int = 30_000
+
+
+encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Published)
+
+
+def to_wire(command: Publish, timeout_ms: int) -> tuple[Published, pa.RecordBatch | None]:
+    """What is sent."""
+    batch = command.batch
+    lists = dict(batch.columns.listed) if batch.columns.arrow is None else None
+    partitions = None if batch.partitions is None else batch.partitions.tolist()
+    published = Published(
+        command.tenant,
+        command.topic,
+        command.publish_id,
+        command.repeated,
+        batch.relative,
+        partitions,
+        lists,
+        timeout_ms,
+    )
+    return published, batch.columns.arrow
+
+
+def decode(body: bytes | memoryview) -> Published:
+    """What a broker received, before its messages are looked at. Raises InvalidArgument."""
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"What came with the batch is not its description: {error}.") from None
+
+
+def from_wire(published: Published, batch: pa.RecordBatch | None) -> Publish:
+    """The command, checked as if it had been made here."""
+    check_name(published.tenant, "tenant name")
+    check_name(published.topic, "topic name")
+    check_publish_id(published.publish_id)
+    if (batch is None) == (published.lists is None):
+        raise InvalidArgument("Send messages as a record batch, or as lists.")
+    given = batch if batch is not None else published.lists
+    checked: Checked = check_columns(given, published.partitions, relative=published.relative)
+    return Publish(published.tenant, published.topic, checked, published.publish_id, published.repeated)

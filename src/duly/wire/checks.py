@@ -1,0 +1,147 @@
+"""What a broker accepts in the fields of commands: one check a name, the same wherever that name stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..engine.incoming import check_priority
+from ..errors import InvalidArgument, LimitExceeded
+from ..limits import LIMITS
+from ..tenant import check_name
+
+_WHOLE_MAX = 2**62
+
+
+def _free(_value: Any, _name: str) -> None:
+    """Its type says all."""
+
+
+def _named(value: str | None, name: str) -> None:
+    if value is not None:
+        check_name(value, f"{name} name")
+
+
+def _named_if_given(value: str | None, name: str) -> None:
+    """A queue's one group needs no name."""
+    if value:
+        check_name(value, f"{name} name")
+
+
+def _text(chars_max: int) -> Callable[[str | None, str], None]:
+    def check(value: str | None, name: str) -> None:
+        if value is not None and len(value) > chars_max:
+            raise LimitExceeded(f"{name} has at most {chars_max} characters; this one has {len(value)}.")
+
+    return check
+
+
+def _from_to(low: float, high: float) -> Callable[[float | None, str], None]:
+    def check(value: float | None, name: str) -> None:
+        if value is not None and not low <= value <= high:
+            raise LimitExceeded(f"{name} must be {low} to {high}; got {value}.")
+
+    return check
+
+
+def _some(many: int, each: Callable[[Any, str], None]) -> Callable[[Iterable[Any] | None, str], None]:
+    def check(values: Iterable[Any] | None, name: str) -> None:
+        given = list(values or ())
+        if len(given) > many:
+            raise LimitExceeded(f"{name}: at most {many} at a time; got {len(given)}.")
+        for value in given:
+            each(value, name)
+
+    return check
+
+
+def _place(value: tuple[int, ...] | str, name: str) -> None:
+    if isinstance(value, str):
+        _text(LIMITS.name_chars_max)(value, name)
+        return
+    for part in value:
+        _from_to(-1, _WHOLE_MAX)(part, name)
+
+
+def _priorities(value: tuple[int, int] | None, _name: str) -> None:
+    for priority in value or ():
+        check_priority(priority)
+
+
+def _priority(value: int | None, _name: str) -> None:
+    if value is not None:
+        check_priority(value)
+
+
+def _due(value: int | None, name: str) -> None:
+    # Negative: so many milliseconds from now on, less one.
+    _from_to(-1 - LIMITS.due_ms_ahead_max, _WHOLE_MAX)(value, name)
+
+
+def _verdict(value: str, _name: str) -> None:
+    if value not in ("ack", "nack", "release", "bury", "extend"):
+        raise InvalidArgument(f"A verdict is ack, nack, release, bury or extend; got {value!r}.")
+
+
+def _token(token: Any, name: str) -> None:
+    _from_to(0, _WHOLE_MAX)(token.lease_id, name)
+    _some(LIMITS.claim_messages_max, _from_to(0, _WHOLE_MAX))(token.indexes, name)
+
+
+def _pairs(pair: tuple[Any, int], name: str) -> None:
+    _from_to(0, _WHOLE_MAX)(pair[1], name)
+
+
+def _start(start: Any, name: str) -> None:
+    given = [value for value in (start.word, start.at_ms, start.offsets or None) if value is not None]
+    if len(given) != 1 or start.word not in (None, "earliest", "latest"):
+        raise InvalidArgument("A group starts at 'earliest', 'latest', a time, or offsets by partition: give one.")
+    _from_to(0, _WHOLE_MAX)(start.at_ms, name)
+    for pair in start.offsets.items():
+        _place(pair, name)
+        if min(pair) < 0:
+            raise InvalidArgument(f"Offsets are whole numbers from 0 on, by partition; got {pair}.")
+
+
+CHECKS: dict[str, Callable[[Any, str], None]] = {
+    "tenant": _named,
+    "topic": _named,
+    "group": _named_if_given,
+    "consumer": _named,
+    "settings": _free,
+    "changes": _free,
+    "exist_ok": _free,
+    "force": _free,
+    "paused": _free,
+    "start": _start,
+    "version": _from_to(0, _WHOLE_MAX),
+    "partition": _from_to(0, LIMITS.partitions_max),
+    "offset": _from_to(0, _WHOLE_MAX),
+    "max_messages": _from_to(1, LIMITS.claim_messages_max),
+    "max_bytes": _from_to(1, LIMITS.batch_bytes_max),
+    "lease_ms": _from_to(LIMITS.lease_ms_min, LIMITS.lease_ms_max),
+    "delay_ms": _from_to(0, LIMITS.due_ms_ahead_max),
+    "reason": _text(LIMITS.reason_chars_max),
+    "incarnation": _text(64),
+    "verdict": _verdict,
+    "tokens": _some(LIMITS.claim_messages_max, _token),
+    "ids": _some(LIMITS.batch_messages_max, _free),
+    "id": _free,
+    "message": _free,
+    "due": _due,
+    "priority": _priority,
+    "priorities": _priorities,
+    "due_from": _from_to(0, _WHOLE_MAX),
+    "due_before": _from_to(0, _WHOLE_MAX),
+    "state": _text(16),
+    "lane": _text(LIMITS.name_chars_max),
+    "key": _text(LIMITS.key_bytes_max),
+    "after": _place,
+    "limit": _from_to(1, LIMITS.page_max),
+    "since": _from_to(0, _WHOLE_MAX),
+    "leases": _some(LIMITS.page_max, _pairs),
+    "places": _some(LIMITS.partitions_max, _place),
+    "at_ms": _from_to(0, _WHOLE_MAX),
+    "minutes": _from_to(1, LIMITS.due_ms_ahead_max // 60_000),
+    "rate_per_s": _from_to(0, LIMITS.rate_per_s_max),
+}

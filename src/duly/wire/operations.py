@@ -1,0 +1,144 @@
+"""Commands and answers as msgpack: the names of the operations, and a broker's check of what it is asked.
+
+A command travels as a map of its fields. A client has checked what it sends; a broker checks it again, field by field,
+because not everyone who sends is a client of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec.structs import replace
+
+from ..engine.claimed import Claim, Claimed
+from ..engine.dead import ListDead, PurgeDead, Redrive
+from ..engine.event_log import ListEvents, Page
+from ..engine.groups import (
+    CreateGroup,
+    DeleteGroup,
+    DescribeGroup,
+    ListGroups,
+    PurgeGroup,
+    Seek,
+    UpdateGroup,
+)
+from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
+from ..engine.pause import PauseStore
+from ..engine.publish import Publish
+from ..engine.read import OffsetAt, Read
+from ..engine.settle import Held, ReleaseConsumer
+from ..engine.settling import Settle, Verdicts
+from ..engine.tail import Tail, Tailed
+from ..engine.topics import (
+    Archived,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PurgeTopic,
+    UpdateTopic,
+)
+from ..engine.wellbeing import CheckHealth
+from ..errors import Error, InvalidArgument
+from ..health import GroupHealth
+from ..message import DeadLetter, QueuedMessage, Receipt, StoredMessage
+from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
+from .checks import CHECKS
+
+# What each operation answers. Claims and what is held have a form of their own (claims.py).
+ANSWERS: dict[type, Any] = {
+    Publish: Receipt,
+    Claim: Claimed,
+    Held: list[Claimed],
+    Settle: Verdicts,
+    ReleaseConsumer: int,
+    Move: dict[str, str],
+    Cancel: dict[str, str],
+    Redrive: int,
+    PurgeDead: int,
+    CreateTopic: TopicDescription,
+    UpdateTopic: TopicDescription,
+    DeleteTopic: None,
+    PurgeTopic: int,
+    Archived: None,
+    CreateGroup: None,
+    UpdateGroup: None,
+    DeleteGroup: None,
+    PurgeGroup: int,
+    Seek: dict[int, int],
+    PauseStore: None,
+    Read: list[StoredMessage],
+    Tail: Tailed,
+    OffsetAt: dict[int, int],
+    Get: QueuedMessage | None,
+    Browse: list[QueuedMessage],
+    Coming: list[tuple[int, int]],
+    ListEvents: Page,
+    ListDead: list[DeadLetter],
+    ListTopics: list[str],
+    DescribeTopic: TopicDescription,
+    ListGroups: list[str],
+    DescribeGroup: GroupDescription,
+    CheckHealth: list[GroupHealth],
+}
+
+
+def name_of(command: type) -> str:
+    """An operation's name: that of its command, in lower case."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", command.__name__).lower()
+
+
+COMMANDS: dict[str, type] = {name_of(command): command for command in ANSWERS}
+NAMES: dict[type, str] = {command: name for name, command in COMMANDS.items()}
+
+# What an update may change is named by it, and typed by what is changed.
+_CHANGES: dict[type, dict[str, Any]] = {
+    UpdateTopic: get_type_hints(TopicSettings),
+    UpdateGroup: get_type_hints(GroupSettings),
+}
+
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+_commands: dict[type, msgspec.msgpack.Decoder[Any]] = {
+    command: msgspec.msgpack.Decoder(command) for command in ANSWERS if command is not Publish
+}
+_answers: dict[type, msgspec.msgpack.Decoder[Any]] = {
+    command: msgspec.msgpack.Decoder(answer) for command, answer in ANSWERS.items() if command not in (Claim, Held)
+}
+
+
+def decode_command(name: str, body: bytes | memoryview) -> Any:
+    """A command that a broker may run. Raises InvalidArgument."""
+    kind = COMMANDS.get(name)
+    if kind is None or kind is Publish:
+        raise InvalidArgument(f"There is no operation {name!r}. Operations: {', '.join(sorted(COMMANDS))}.")
+    try:
+        command = _commands[kind].decode(body)
+    except msgspec.ValidationError as error:
+        # One of ours, raised by a value that checks itself.
+        if isinstance(error.__cause__, Error):
+            raise error.__cause__ from None
+        raise InvalidArgument(f"{name}: {error}") from None
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"{name}: what was sent is no msgpack: {error}.") from None
+    if kind in _CHANGES:
+        command = replace(command, changes=_typed(command.changes, _CHANGES[kind]))
+    for field in msgspec.structs.fields(kind):
+        CHECKS[field.name](getattr(command, field.name), field.name)
+    return command
+
+
+def _typed(changes: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return {name: msgspec.convert(value, types.get(name, Any)) for name, value in changes.items()}
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, Error):
+            raise error.__cause__ from None
+        raise InvalidArgument(f"A change does not fit: {error}.") from None
+
+
+def decode_answer(command: type, body: bytes | memoryview) -> Any:
+    """What a broker answered."""
+    return _answers[command].decode(body)
