@@ -40,12 +40,19 @@ def connect(
         if clock is not None:
             raise InvalidArgument("A broker keeps the time itself: leave clock= away.")
         return Client(Remote(_addresses(store), on_event), tenant=tenant, consumer=consumer, timeout=timeout)
+    home = open_home(store, clock=clock, on_event=on_event)
+    return Client(home, tenant=tenant, consumer=consumer, timeout=timeout)
+
+
+def open_home(
+    store: str | os.PathLike[str], *, clock: Clock | None = None, on_event: Listener | None = None
+) -> Embedded:
+    """Opens a store in this process."""
     path = _store_path(store)
     from ..store.sqlite.store import SqliteStore
 
     keeps_time = clock or SystemClock()
-    port = Embedded(lambda: SqliteStore(path, clock=keeps_time, listener=on_event))
-    return Client(port, tenant=tenant, consumer=consumer, timeout=timeout)
+    return Embedded(lambda: SqliteStore(path, clock=keeps_time, listener=on_event))
 
 
 def list_backups(folder: str | os.PathLike[str]) -> list[Backup]:

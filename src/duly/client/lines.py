@@ -280,6 +280,12 @@ def make_request(name: str, command: Any, timeout_ms: int, wait_ms: int = 0) -> 
     return encode(Request(name, msgspec.Raw(encode(command)), timeout_ms, wait_ms))
 
 
+def check_staying(answer: Answer) -> None:
+    """Raises Broken if the broker is going down, and did nothing: others may be there, or it comes back."""
+    if answer.fault is not None and answer.fault.code == Closed.code:
+        raise Broken(answer.fault.message, asked=False)
+
+
 def answered(answer: Answer) -> msgspec.Raw:
     """An answer's body; its fault is raised as the error it is."""
     if answer.fault is not None:

@@ -37,7 +37,7 @@ from ..store.patience import patience_here
 from ..wire import batches, claims
 from ..wire.operations import NAMES, decode_answer, encode
 from ..wire.talk import Hello
-from .lines import Broken, Line, Lines, answered, make_request, unavailable
+from .lines import Broken, Line, Lines, answered, check_staying, make_request, unavailable
 from .port import Watch
 
 # A break is followed by tries at these distances: a broker that restarts is back within a second or two.
@@ -195,15 +195,17 @@ class Remote:
             request = make_request(name, command, left_ms, wait_ms)
             try:
                 answer, batch = self._asked(line, request, waits=wait_ms > 0)
+                check_staying(answer)
             except Broken as error:
                 self._lines.give_up(line)
-                if not again:
+                if error.asked and not again:
                     raise Unavailable(
                         f"The connection to the broker broke while it was at it ({error}): it may have been done, or "
                         "not. Look, then repeat it if need be."
                     ) from error
                 if monotonic_s() >= deadline:
                     raise unavailable(str(error)) from error
+                self._pause(0, deadline)
                 continue
             self._lines.give_back(line)
             return answered(answer), batch
@@ -228,6 +230,7 @@ class Remote:
             except Broken as error:
                 asked = asked or error.asked
                 if monotonic_s() < deadline:
+                    self._pause(0, deadline)
                     continue
                 if asked:
                     raise PublishUnknown(
@@ -248,6 +251,7 @@ class Remote:
             ask = partial(line.put, batch, encode(published))
         try:
             answer = ask()
+            check_staying(answer)
         except Broken:
             self._lines.give_up(line)
             raise
@@ -279,9 +283,11 @@ class Remote:
             left_ms = max(1, int((deadline - monotonic_s()) * 1000))
             try:
                 answer, batch = line.ask(make_request("look", command, left_ms))
+                check_staying(answer)
             except Broken as error:
                 self._lines.give_up(line)
                 line = None
+                self._pause(0, deadline)
                 if monotonic_s() >= deadline:
                     raise unavailable(str(error)) from error
                 continue

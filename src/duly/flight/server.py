@@ -12,7 +12,7 @@ Every handler is wrapped: what is ours is told with its code, what is not is log
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,7 +49,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._streams.one():
             if descriptor.command != SESSION:
                 raise to_status(InvalidArgument(f"There is no exchange {descriptor.command!r}. Ask for {SESSION!r}."))
-            Session(self._broker, reader, writer).run()
+            Session(self._broker, reader, writer, self._streams.at_work).run()
 
     def do_put(self, _context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
         """Publishes every batch that comes, and answers each."""
@@ -59,7 +59,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                     chunk = reader.read_chunk()
                 except StopIteration:
                     return
-                writer.write(encode(self._published(chunk)))
+                with self._streams.at_work():
+                    writer.write(encode(self._published(chunk)))
 
     def _published(self, chunk: Any) -> Answer:
         try:
@@ -74,7 +75,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, _context: Any, action: Any) -> Iterator[flight.Result]:
         """One operation, whose command is the action's body; `hello` says who is here."""
-        with self._streams.one():
+        with self._streams.one(), self._streams.at_work():
             body = action.body.to_pybytes() if action.body is not None else b""
             try:
                 if action.type == "hello":
@@ -92,21 +93,22 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         described = [(name, (kind.__doc__ or "").strip()) for name, kind in sorted(COMMANDS.items())]
         return [("hello", "Who is here, and what time it is."), *described]
 
-    def drain(self, seconds: float, idle: Callable[[], bool]) -> None:
-        """Waits until what is under way is done, for so long at most."""
-        self._streams.drain(seconds, idle)
+    def finish(self, seconds: float) -> None:
+        """Waits until what is under way is answered, for so long at most. Streams may stay open, idle."""
+        self._streams.finish(seconds)
 
 
 class Streams:
-    """Counts calls under way: each has a thread, so there is a bound."""
+    """Counts the streams that are open, each of which has a thread, and the requests under way on them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.count = 0
+        self._working = 0
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Around a call. Raises Busy, as a status."""
+        """Around a stream. Raises Busy, as a status, when there are too many."""
         with self._changed:
             if self.count >= LIMITS.streams_max:
                 raise to_status(Busy(f"{LIMITS.streams_max} streams are open already. Back off and try again."))
@@ -116,9 +118,21 @@ class Streams:
         finally:
             with self._changed:
                 self.count -= 1
-                self._changed.notify_all()
 
-    def drain(self, seconds: float, idle: Callable[[], bool]) -> None:
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Around a request and its answer."""
+        with self._changed:
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._working -= 1
+                if not self._working:
+                    self._changed.notify_all()
+
+    def finish(self, seconds: float) -> None:
         """Waits until nothing is under way."""
         with self._changed:
-            self._changed.wait_for(lambda: self.count == 0 or idle(), timeout=seconds)
+            self._changed.wait_for(lambda: not self._working, timeout=seconds)

@@ -5,6 +5,8 @@ It has a thread, which is gRPC's. Whatever a client sends, it gets an answer or 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -35,8 +37,11 @@ _WAIT_MS_MAX = 60_000
 class Session:
     """One client's exchange."""
 
-    def __init__(self, broker: Broker, reader: Any, writer: Any) -> None:
+    def __init__(
+        self, broker: Broker, reader: Any, writer: Any, at_work: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._broker = broker
+        self._at_work = at_work
         self._reader = reader
         self._writer = writer
         self._begun = False
@@ -50,14 +55,17 @@ class Session:
                 chunk = self._reader.read_chunk()
             except StopIteration:
                 return
-            answer, batch = self._answer(chunk)
-            if batch is None:
-                self._writer.write_metadata(encode(answer))
-            else:
-                if not self._begun:
-                    self._writer.begin(claims.delivered_schema())
-                    self._begun = True
-                self._writer.write_with_metadata(batch, encode(answer))
+            with self._at_work():
+                self._write(*self._answer(chunk))
+
+    def _write(self, answer: Answer, batch: pa.RecordBatch | None) -> None:
+        if batch is None:
+            self._writer.write_metadata(encode(answer))
+            return
+        if not self._begun:
+            self._writer.begin(claims.delivered_schema())
+            self._begun = True
+        self._writer.write_with_metadata(batch, encode(answer))
 
     def _answer(self, chunk: Any) -> tuple[Answer, pa.RecordBatch | None]:
         try:
