@@ -125,6 +125,9 @@ class Broker:
     def now_ms(self) -> int:
         return self._home.now_ms()
 
+    def make_publish_id(self) -> str:
+        return self._home.make_publish_id()
+
     def clock(self) -> ClockReading:
         return self._home.clock()
 

@@ -13,7 +13,7 @@ from ..engine.dead import ListDead, Redrive
 from ..engine.event_log import ListEvents, Page
 from ..engine.incoming import check_batch, check_priority, due_at
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
-from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, make_publish_id
+from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id
 from ..engine.read import OffsetAt, Read
 from ..engine.tail import Tail
 from ..errors import InvalidArgument
@@ -68,7 +68,7 @@ class MessageCalls(Calls):
         batch = check_batch(messages)
         deadline = self._deadline(timeout)
         repeated = publish_id is not None and check_publish_id(publish_id).startswith(MADE_PUBLISH_ID_MARK)
-        own = make_publish_id(self._alive().now_ms()) if publish_id is None else publish_id
+        own = self._alive().make_publish_id() if publish_id is None else publish_id
         command = Publish(self._tenant, name, batch, own, repeated)
         receipt: Receipt = self._alive().do(command, deadline=deadline, cost=batch.bytes, publish_id=own, tx=tx)
         return receipt

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from ..clock import HOST, ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS
-from ..engine.publish import Publish
+from ..engine.publish import Publish, make_publish_id
 from ..engine.settle import Held
 from ..engine.settling import Settle
 from ..engine.tail import Tail, Tailed
@@ -146,6 +146,9 @@ class Remote:
         if self._shift is None:
             self._lines.give_back(self._line(monotonic_s() + 30))
         return int(monotonic_s() * 1000 + (self._shift or 0))
+
+    def make_publish_id(self) -> str:
+        return make_publish_id(self.now_ms(), repeatable=True)
 
     def clock(self) -> ClockReading:
         body, _ = self._ask("clock", None, monotonic_s() + 30, again=True)

@@ -31,6 +31,7 @@ from .block import Block, Piece, Place, encode, form_blocks
 from .columns import Columns
 from .find import find_topic, head_of
 from .fold import absorb_some
+from .gone import PUBLISH_MS_MAX, REPEATABLE_MARK, find_gone
 from .incoming import Checked
 from .inquiry import ids_in_use
 from .limited import keeps_slot
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 MADE_PUBLISH_ID_MARK = "~"
-# Longest time between the making of a publish id and its commit; also the longest timeout.
-PUBLISH_MS_MAX = 60 * MINUTE_MS
 # A client of a broker reckons the store's time, and may be ahead of it when it makes an id.
 _AHEAD_MS_MAX = MINUTE_MS
 
@@ -73,9 +72,10 @@ class Publish(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-def make_publish_id(now_ms: int) -> str:
-    """A new id that nobody else makes, beginning with the time."""
-    return f"{MADE_PUBLISH_ID_MARK}{now_ms:011x}{_process}{next(_counter):x}"
+def make_publish_id(now_ms: int, *, repeatable: bool = False) -> str:
+    """A new id that nobody else makes, beginning with the time; `repeatable` by one who may not get the answer."""
+    end = REPEATABLE_MARK if repeatable else ""
+    return f"{MADE_PUBLISH_ID_MARK}{now_ms:011x}{_process}{next(_counter):x}{end}"
 
 
 def check_publish_id(publish_id: object) -> str:
@@ -372,11 +372,13 @@ def slot_of(key: str) -> int:
 
 
 def _search(tx: Transaction, topic: TopicRow, command: Publish) -> Receipt | None:
-    """Looks for a made publish id in the blocks since it was made."""
+    """Looks for a made publish id in the blocks since it was made, and among those that are gone."""
     made_at = int(command.publish_id[1:12], 16)
     spans: list[Span] = []
     for number, partition in enumerate(topic.partitions):
         head = head_of(tx, topic.tenant_id, partition)
+        for first, count in find_gone(tx, topic.tenant_id, partition, command.publish_id):
+            spans.append(Span(number, partition, first, count))
         since = offset_at(tx, topic.tenant_id, partition, made_at - _AHEAD_MS_MAX)
         for block in tx.blocks(topic.tenant_id, partition, since, head.next_offset):
             if block.published_at > made_at + PUBLISH_MS_MAX:
