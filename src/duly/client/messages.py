@@ -36,6 +36,7 @@ from .arguments import (
 )
 from .arguments import message_id as one_id
 from .calls import Calls
+from .producer import Producer, make_producer
 
 if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
@@ -72,6 +73,16 @@ class MessageCalls(Calls):
         command = Publish(self._tenant, name, batch, own, repeated)
         receipt: Receipt = self._alive().do(command, deadline=deadline, cost=batch.bytes, publish_id=own, tx=tx)
         return receipt
+
+    def producer(
+        self, *, linger: Duration = 0.005, max_bytes: int | None = None, timeout: Duration | None = None
+    ) -> Producer:
+        """Gathers single publishes into batches: `with q.producer() as p: p.publish("orders", b"one")`.
+
+        A batch is sent when it is full, or `linger` after its first message; its messages share a future. `max_bytes`
+        bounds what waits to be sent (64 MiB); `timeout` is how long publish waits for room, and a batch for its store.
+        """
+        return make_producer(self, linger=linger, max_bytes=max_bytes, timeout=timeout, timeout_default=self._timeout_s)
 
     def read(
         self,
