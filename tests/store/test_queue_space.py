@@ -226,6 +226,7 @@ def test_nor_are_those_whose_block_went_from_the_middle_of_the_log(
     q: duly.Client, jobs: str, clock: duly.ManualClock, reopen: Callable[[], duly.Client]
 ) -> None:
     q.publish(jobs, duly.Message(b"next year", due=86_400 * 365))
+    clock.advance(600)
     ids = [repeatable(clock) for _ in range(30)]
     for publish_id in ids:
         q.publish(jobs, [b"x" * 100] * 1000, publish_id=publish_id)
