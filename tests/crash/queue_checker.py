@@ -133,7 +133,8 @@ class QueueCheck:
     def look_at(self, one: Known, message: duly.QueuedMessage) -> None:
         if (message.state == "dead") != (one.states == {DEAD}):
             raise Broken(f"{one} is found as {message}")
-        if one.held_until > self.now and (message.state, message.lease_expires_at_ms) != ("leased", one.held_until):
+        held = message.state == "leased" and message.lease_expires_at_ms in (one.held_until, one.held_perhaps)
+        if one.held_until > self.now and not held:
             raise Broken(f"{one} is held, and found as {message}")
         if message.state in ("waiting", "retrying") and (message.due_at_ms or 0) < one.due:
             raise Broken(f"{one} is due before its time: {message}")
