@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from ..client.client import Client
 from ..client.embedded import Embedded
@@ -19,8 +19,10 @@ from ..engine.operations import WRITES
 from ..engine.tail import Tail, Tailed
 from ..errors import Closed, InvalidArgument, Timeout
 from ..health import Finding
-from ..store.contract import Backup
+from ..store.contract import Backup, Transaction
 from .room import Answered, Room, Waiter
+
+R = TypeVar("R")
 
 # How long a call may take that names no time.
 _CALL_S = 30.0
@@ -78,6 +80,11 @@ class Broker:
         if isinstance(command, Claim):
             return self.claim(command, wait_until=None, deadline=deadline)
         return self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
+
+    def look(self, verb: Callable[[Transaction, Any], R], command: Any) -> R:
+        """Looks at the store by a verb that is no operation of its own."""
+        with self._home.store.read() as tx:
+            return verb(tx, command)
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         if not self.room.is_waited_at(command):

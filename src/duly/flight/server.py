@@ -1,7 +1,7 @@
 """The broker on Arrow Flight.
 
     DoPut       publish: a record batch each, its description in app_metadata, a receipt back for each
-    DoExchange  sessions: claims, settling and every other operation, one after the other
+    DoExchange  sessions: claims, settling and every other operation, one after the other; or a push by credit
     DoAction    every operation once, for who has no session
     DoGet       a stretch of a log, by a ticket
     GetFlightInfo   a topic's tickets, one a partition
@@ -26,7 +26,9 @@ from ..limits import LIMITS
 from ..wire import batches
 from ..wire.faults import to_fault
 from ..wire.operations import COMMANDS, encode
-from ..wire.talk import SESSION, Answer, Request
+from ..wire.talk import CONSUME, SESSION, Answer, Request
+from .pushing import Push
+from .reading import flight_info, read_ticket, stream
 from .session import Session, hello, perform, publish
 from .statuses import to_status
 
@@ -47,8 +49,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """A session."""
         with self._streams.one():
+            if descriptor.command == CONSUME:
+                Push(self._broker, reader, writer).run()
+                return
             if descriptor.command != SESSION:
-                raise to_status(InvalidArgument(f"There is no exchange {descriptor.command!r}. Ask for {SESSION!r}."))
+                raise to_status(
+                    InvalidArgument(f"There is no exchange {descriptor.command!r}. Ask for {SESSION!r} or {CONSUME!r}.")
+                )
             Session(self._broker, reader, writer, self._streams.at_work).run()
 
     def do_put(self, _context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
@@ -72,6 +79,26 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if not isinstance(error, Error):
                 log.exception("a publish failed")
             return Answer(fault=to_fault(error))
+
+    def do_get(self, _context: Any, ticket: Any) -> Any:
+        """A stretch of a log."""
+        with self._streams.one(), self._told():
+            return stream(self._broker, read_ticket(ticket.ticket))
+
+    def get_flight_info(self, _context: Any, descriptor: Any) -> flight.FlightInfo:
+        """The tickets of a topic."""
+        with self._streams.one(), self._told():
+            return flight_info(self._broker, descriptor)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Whatever comes up is told as a status."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, Error):
+                log.exception("a call failed")
+            raise to_status(error) from None
 
     def do_action(self, _context: Any, action: Any) -> Iterator[flight.Result]:
         """One operation, whose command is the action's body; `hello` says who is here."""
