@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 import duly
+import duly.broker.broker
 import duly.broker.room
 import duly.store.sqlite.writer
+from duly.broker.desk import Waiter
 from duly.client.batch import Batch
 from duly.clock import monotonic_s
 from duly.engine.claimed import Claim
@@ -375,6 +377,29 @@ def test_a_call_that_waits_raises_what_its_claim_met(place: Place) -> None:
         place.q.delete_topic("jobs")
         with pytest.raises(duly.TopicNotFound):
             waiting.result()
+
+
+def test_a_call_that_nobody_answers_in_time_times_out_and_leaves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duly.broker.broker, "_GRACE_S", 0.05)
+    place.wait("a")
+    with place.writing(), Aside(lambda: place.q.claim("jobs")) as waiting, pytest.raises(duly.Timeout):
+        waiting.result()
+    eventually(lambda: place.room.count == 1)
+
+
+def test_a_call_that_is_told_in_the_moment_it_gives_up_returns_what_it_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duly.broker.broker, "_GRACE_S", -0.1)
+    leave = place.room.leave
+
+    def leave_late(waiter: Waiter) -> bool:
+        place.q.publish("jobs", b"x")
+        eventually(lambda: waiter.gone)
+        return leave(waiter)
+
+    monkeypatch.setattr(place.room, "leave", leave_late)
+    assert place.q.claim("jobs", wait=0.15).payloads == [b"x"]
 
 
 # The end

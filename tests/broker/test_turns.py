@@ -65,6 +65,25 @@ def test_one_who_comes_while_others_are_asked_for_stands_behind_them(place: Plac
     assert names(place.told) == list("abc")
 
 
+def test_those_who_name_a_queues_group_and_those_who_do_not_stand_in_one_queue(place: Place) -> None:
+    waiting = [place.wait(name, group=group) for name, group in zip("abcd", ("queue", "", "queue", ""), strict=True)]
+    for count in (1, 2, 1):
+        place.q.publish("jobs", numbered(count))
+        place.settle()
+    assert [one.told for one in waiting] == [True] * 4
+    assert names(place.told) == list("abcd")
+
+
+def test_one_who_names_no_group_of_a_log_is_told_so_and_nobody_else(place: Place) -> None:
+    place.q.create_topic("log", kind="log")
+    place.q.create_group("log", "queue")
+    waiting = place.wait("a", topic="log")
+    nameless = place.come("b", topic="log", group="")
+    place.q.publish("log", b"x")
+    assert waiting.payloads() == [b"x"]
+    assert isinstance(nameless.answer(), duly.InvalidArgument)
+
+
 def test_two_groups_of_a_log_do_not_stand_in_each_others_way(place: Place) -> None:
     place.q.create_topic("log", kind="log")
     for group in ("one", "two"):

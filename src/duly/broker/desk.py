@@ -17,12 +17,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from ..engine.claimed import Claim, Claimed
+from ..engine.find import QUEUE_GROUP
 
 Answered = Callable[[Claimed | Exception], None]
 Key = tuple[str, str, str]
 
 # Claims of one desk that are asked for at the same time.
 _ABREAST_MAX = 256
+
+
+def key_of(command: Claim) -> Key:
+    """The group that is claimed for: a queue's has a name, and those who leave it out stand at the same desk."""
+    return (command.tenant, command.topic, command.group or QUEUE_GROUP)
 
 
 class Waiter:

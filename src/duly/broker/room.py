@@ -41,7 +41,7 @@ from ..errors import Busy, Closed, Error
 from ..events import log
 from ..limits import LIMITS
 from .alarms import Alarms
-from .desk import Answered, Desk, Key, Waiter
+from .desk import Answered, Desk, Key, Waiter, key_of
 
 # Where a desk listens that does not know its partitions yet: it hears every ring.
 _EVERYWHERE = frozenset({-1})
@@ -71,14 +71,14 @@ class Room:
 
     def is_waited_at(self, command: Claim) -> bool:
         """Whether somebody waits for what this would claim."""
-        return (command.tenant, command.topic, command.group) in self._desks
+        return key_of(command) in self._desks
 
     def claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
         """Claims in turn. `then` is told once, perhaps before this returns, on a thread that must not be kept.
 
         Raises Busy when too many wait.
         """
-        key = (command.tenant, command.topic, command.group)
+        key = key_of(command)
         with self._lock:
             if self._closed:
                 raise _going_down()
