@@ -179,7 +179,7 @@ def test_nothing_is_lost_when_another_store_on_the_file_publishes(
     live_place: Place, crowd: Callable[..., threading.Thread]
 ) -> None:
     place = live_place
-    turns = scaled(100, 2_000)
+    turns = scaled(100, 500)
     told: queue.SimpleQueue[Claimed | Exception] = queue.SimpleQueue()
     command = Claim("default", "jobs", "queue", "a", 1, 1 << 26)
 

@@ -193,6 +193,16 @@ def test_as_many_messages_as_wait_cost_a_claim_each_in_a_few_rounds(
     assert desk.empty
 
 
+def test_a_desk_that_never_runs_dry_keeps_nothing_of_those_it_served(place: Place) -> None:
+    place.q.publish("jobs", numbered(100))
+    with place.writing():
+        hurried = [place.come(f"h{number}", wait=None) for number in range(100)]
+        desk = next(iter(place.room._desks.values()))
+    assert [one.payloads() for one in hurried] == [[payload] for payload in numbered(100)]
+    assert not desk._hurried
+    assert place.is_deserted()
+
+
 def test_after_some_were_served_the_next_ring_begins_with_one_again(place: Place) -> None:
     for number in range(100):
         place.come(f"w{number}")
