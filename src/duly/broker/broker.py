@@ -20,7 +20,8 @@ from ..engine.tail import Tail, Tailed
 from ..errors import Closed, InvalidArgument, Timeout
 from ..health import Finding
 from ..store.contract import Backup, Transaction
-from .room import Answered, Room, Waiter
+from .desk import Answered, Waiter
+from .room import Room
 
 R = TypeVar("R")
 
@@ -67,12 +68,19 @@ class Broker:
         )
 
     def submit_claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
-        """Claims in turn; `then` as above. `leave` ends it early: then nothing is told, and nothing stays claimed."""
+        """Claims in turn; `then` as above, perhaps before this returns. `leave` ends it early."""
         return self.room.claim(command, wait_until=wait_until, then=then)
 
-    def leave(self, waiter: Waiter) -> None:
-        """Forgets a claim that nobody waits for any more."""
-        self.room.leave(waiter)
+    def leave(self, waiter: Waiter) -> bool:
+        """Forgets a claim that nobody waits for any more: nothing is told, and nothing stays claimed.
+
+        False: too late. `then` was told, or is at this moment; what it got is to be settled, or `release`d.
+        """
+        return self.room.leave(waiter)
+
+    def release(self, command: Claim, claimed: Claimed) -> None:
+        """Gives back, without waiting, what came for somebody who is not there any more."""
+        self.room.release(command, claimed)
 
     # A Port
 
@@ -105,8 +113,10 @@ class Broker:
         waiter = self.room.claim(command, wait_until=wait_until, then=then)
         patience_s = _GRACE_S + (0.0 if wait_until is None else max(0.0, wait_until - monotonic_s()))
         if not told.acquire(timeout=patience_s):
-            self.room.leave(waiter)
-            raise Timeout()
+            if self.room.leave(waiter):
+                raise Timeout()
+            # It is being told at this very moment.
+            told.acquire()
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]

@@ -47,7 +47,6 @@ class Push:
         self._changed = threading.Condition()
         self._credit = 0
         self._over = False
-        self._waiter: Any = None
 
     def run(self) -> None:
         """Pushes until the consumer leaves, or something fails, which is told last."""
@@ -91,10 +90,7 @@ class Push:
     def _leave(self) -> None:
         with self._changed:
             self._over = True
-            waiter = self._waiter
             self._changed.notify_all()
-        if waiter is not None:
-            self._broker.leave(waiter)
 
     def _push_all(self, command: Claim) -> None:
         try:
@@ -127,17 +123,16 @@ class Push:
         self._broker.check_open()
         waiter = self._broker.submit_claim(command, wait_until=monotonic_s() + _WAIT_S, then=then)
         with self._changed:
-            self._waiter = waiter
             self._changed.wait_for(lambda: self._over or answers, timeout=_WAIT_S + 10)
-            self._waiter = None
-        if not answers:
-            self._broker.leave(waiter)
-            if not answers:
-                return None
+        if not answers and self._broker.leave(waiter):
+            return None
+        with self._changed:
+            # It is being told at this moment.
+            self._changed.wait_for(lambda: answers)
         if isinstance(answers[0], Exception):
             raise answers[0]
         if self._over and answers[0].parcels:
-            self._broker.room.release(command, answers[0])
+            self._broker.release(command, answers[0])
             return None
         return answers[0]
 
@@ -149,7 +144,7 @@ class Push:
             self._writer.write_with_metadata(batch, encode(Answer(body=msgspec.Raw(encode(handed)))))
         except Exception:
             # Nobody was there to take it: at once for the next, with no attempt counted.
-            self._broker.room.release(command, claimed)
+            self._broker.release(command, claimed)
             raise
 
     def _tell(self, error: Error) -> None:
