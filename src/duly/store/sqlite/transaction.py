@@ -11,6 +11,7 @@ from ...engine.block import Block, Place, decode
 from ...errors import CorruptBlock, StoreError
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
+    LEASED,
     AgendaRow,
     BlockMeta,
     DeadRow,
@@ -338,6 +339,10 @@ class SqliteTransaction(QueueRows):
 
     def lease_delete(self, tenant_id: int, lease_id: int) -> LeaseRow | None:
         row = self._one("lease_delete", tenant=tenant_id, id=lease_id)
+        return None if row is None else _lease(row)
+
+    def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
+        row = self._one("lease_end", tenant=tenant_id, id=lease_id, grp=group, leased=LEASED)
         return None if row is None else _lease(row)
 
     def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
