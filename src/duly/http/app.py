@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..broker.broker import Broker
-from ..limits import LIMITS
 from .docs import Page
 from .endpoint import Home, Resource
 from .guard import LOOPBACK, Guard
@@ -24,11 +23,9 @@ from .reply import Reply
 from .routes import by_path
 
 
-def make_app(
-    broker: Broker, *, hosts: Collection[str] = LOOPBACK, bytes_max: int = LIMITS.requests_bytes_max
-) -> Starlette:
-    """REST on a broker, for requests to one of `hosts`. All of them together hold at most `bytes_max` bytes."""
-    home = Home(broker, bytes_max)
+def make_app(broker: Broker | Home, *, hosts: Collection[str] = LOOPBACK) -> Starlette:
+    """REST on a broker, for requests to one of `hosts`."""
+    home = broker if isinstance(broker, Home) else Home(broker)
     routes = [Route(path, Resource(home, endpoints)) for path, endpoints in by_path().items()]
     routes += [
         Route("/openapi.json", Page(Reply.of(description()))),

@@ -13,6 +13,7 @@ from ..broker.broker import Broker
 from ..limits import LIMITS
 from .app import make_app
 from .connection import Connection
+from .endpoint import Home
 from .guard import LOOPBACK
 
 # Waiting to be accepted, at most.
@@ -24,9 +25,9 @@ class HttpServer:
     """REST on a port. `start` returns when it listens; `drain` when what was under way is answered."""
 
     def __init__(self, broker: Broker, host: str = "127.0.0.1", port: int = 8470, *, hosts: Collection[str] = LOOPBACK):
-        self._app = make_app(broker, hosts=hosts)
+        self.home = Home(broker)
         self._listener = _listen(host, port)
-        self._server = uvicorn.Server(_configured(self._app))
+        self._server = uvicorn.Server(_configured(make_app(self.home, hosts=hosts)))
         self._thread = threading.Thread(target=self._run, name="duly-http", daemon=True)
         self._listening = threading.Event()
 
