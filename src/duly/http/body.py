@@ -91,15 +91,8 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 
 async def _receive(receive: Receive, share: Share) -> bytes:
-    first = await _piece(receive, monotonic_s() + LIMITS.request_ms_max / 1000)
-    share.take(len(first["body"]))
-    if not first.get("more_body"):
-        return bytes(first["body"])
-    return await _receive_more(first["body"], receive, share)
-
-
-async def _receive_more(first: bytes, receive: Receive, share: Share) -> bytes:
-    pieces, size, began = [first], len(first), monotonic_s()
+    pieces: list[bytes] = []
+    size, began = 0, monotonic_s()
     while True:
         allowed_s = LIMITS.request_ms_max / 1000 + size / LIMITS.request_bytes_a_second_min
         message = await _piece(receive, began + allowed_s)
@@ -109,7 +102,7 @@ async def _receive_more(first: bytes, receive: Receive, share: Share) -> bytes:
         share.take(len(piece))
         pieces.append(piece)
         if not message.get("more_body"):
-            return b"".join(pieces)
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 async def _piece(receive: Receive, deadline: float) -> Mapping[str, Any]:

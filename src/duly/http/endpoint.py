@@ -22,7 +22,7 @@ from ..limits import LIMITS
 from ..tenant import DEFAULT_TENANT, check_name
 from .body import Left, Receive, Share, UnderWay, has_body, read_body
 from .crossing import Crossing
-from .problems import Refused, problem_of
+from .problems import Refused, invalid, problem_of
 from .reply import JSON, Reply
 
 OCTETS = "application/octet-stream"
@@ -203,8 +203,9 @@ class Resource:
         headers = dict(scope["headers"])
         call = Call(self._home, scope, receive, headers)
         kind = _kind(one, headers)
-        asked = one.octets if kind == OCTETS else one.query
-        call.query = _query(asked, scope["query_string"])
+        call.query = _query(one.octets or one.query, scope["query_string"])
+        if one.octets is not None and kind == JSON and scope["query_string"]:
+            raise invalid("Query parameters describe a message that is sent as raw bytes. In JSON they are in the body.")
         if kind:
             body = await read_body(headers, receive, share)
             if kind == OCTETS:
@@ -245,7 +246,12 @@ def _query(kind: type[msgspec.Struct] | None, text: bytes) -> Any:
         if given:
             raise Refused("malformed_request", f"This takes no query parameters; got {next(iter(given))!r}.")
         return None
-    return msgspec.convert(given, kind, strict=False)
+    asked = msgspec.convert(given, kind, strict=False)
+    for name in given:
+        # The converter takes the word for nothing at all; what is not asked for is left out.
+        if getattr(asked, name) is None:
+            raise Refused("malformed_request", f"The query parameter {name} cannot be {given[name]!r}.")
+    return asked
 
 
 def _pairs(text: bytes) -> list[tuple[str, str]]:

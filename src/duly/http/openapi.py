@@ -49,7 +49,7 @@ _TAGS = {
 }
 _ABOUT = """Every message is delivered when it is due.
 
-Durations and moments are whole milliseconds (`_ms`), moments since 1970. Payloads are base64 in JSON; raw bytes where a
+Durations and moments are whole milliseconds (`_ms`), moments since 1970; whole numbers have no decimal point. Payloads are base64 in JSON; raw bytes where a
 path says so. Errors are `application/problem+json` with a stable `code`, and `detail` says what to do next. Names in
 paths are percent-encoded, slashes too. The tenant is named by the header `Duly-Tenant`. Request bodies may be gzipped
 (`Content-Encoding: gzip`)."""

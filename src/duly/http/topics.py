@@ -14,6 +14,7 @@ from ..limits import LIMITS
 from ..topic import PartitionDescription, TopicDescription
 from .endpoint import Call, endpoint
 from .fields import Limit, Name, Next, Whole
+from .problems import Refused
 from .reply import Reply
 from .settings import TopicSettings
 from .tokens import cursor, read_cursor
@@ -156,6 +157,8 @@ def _version(call: Call) -> int | None:
     wanted = call.header(b"if-match")
     if wanted is None or wanted.strip() == "*":
         return None
+    if not wanted.strip():
+        raise Refused("malformed_request", "If-Match is an ETag, or *.")
     number = wanted.strip().removeprefix('"').removesuffix('"')
     if not number.isascii() or not number.isdigit() or len(number) > 16:
         # Not a version of ours, so not the present one.
