@@ -78,7 +78,9 @@ def refused(*args: str, stdin: bytes | str | None = None) -> Ran:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every run has a folder of its own, with no store yet."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DULY_STORE", raising=False)
+    for name in ("DULY_STORE", "DULY_URL", "DULY_PROFILE", "DULY_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config-here"))
     return tmp_path
 
 
@@ -144,7 +146,10 @@ def examples_of(command: Any) -> list[str]:
 
 
 COMMANDS = dict(every_command())
-EXAMPLES = [(path, example) for path, command in COMMANDS.items() for example in examples_of(command)]
+# One that serves does not end by itself: test_cli_serve.py runs its examples.
+EXAMPLES = [
+    (path, example) for path, command in COMMANDS.items() if path != "serve" for example in examples_of(command)
+]
 
 
 def run_example(example: str, *more: str) -> Ran:
@@ -157,7 +162,7 @@ class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
-            + words("backup restore pause resume")
+            + words("backup restore pause resume serve")
             + words("health export import events")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
@@ -245,6 +250,9 @@ GROUP_COMMANDS = {
 # These name no topic themselves.
 WITHOUT_NAMES = {"release": "--consumer c", "work": "tasks:workers", "backup": "backups"}
 
+# These make a store, or ask none.
+MADE_OR_NOT_ASKED = ["topics create", "limits", "restore", "serve"]
+
 
 def filled(path: str, template: str, topic: str, group: str) -> list[str]:
     names = {"T": topic, "G": group}
@@ -255,7 +263,7 @@ class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
-        without_names |= set(words("restore pause resume"))
+        without_names |= set(words("restore pause resume serve"))
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)
@@ -273,7 +281,7 @@ class TestErrors:
         assert "no group 'nobody'" in ran.err
         assert "duly groups create" in ran.err
 
-    @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("topics create", "limits", "restore")])
+    @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in MADE_OR_NOT_ASKED])
     def test_a_missing_store_is_said_and_not_made(self, path: str, folder: Path) -> None:
         template = (TOPIC_COMMANDS | GROUP_COMMANDS).get(path, WITHOUT_NAMES.get(path, ""))
         ran = refused(*filled(path, template, "orders", "billing"))
@@ -459,7 +467,7 @@ class TestErrors:
             assert ran.code == 1
             assert "\x1b" not in ran.err
 
-    @pytest.mark.parametrize("store", ["", ".", "duly://broker:8471"])
+    @pytest.mark.parametrize("store", ["", ".", "duly://", "postgresql://x"])
     def test_a_store_that_is_no_file_is_refused(self, store: str) -> None:
         assert refused("topics", "list", "--store", store).code == 1
 
