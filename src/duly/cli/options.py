@@ -48,7 +48,7 @@ def _complete(ctx: typer.Context, ask: Callable[[Client], list[str]]) -> list[st
 
 
 def _given(params: Mapping[str, Any]) -> Where:
-    return Where(**{name: params.get(name) for name in ("store", "url", "profile", "tenant")})
+    return Where(params.get("store"), params.get("url"), params.get("profile"), params.get("tenant"))
 
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
