@@ -254,6 +254,58 @@ WITHOUT_NAMES = {"release": "--consumer c", "work": "tasks:workers", "backup": "
 MADE_OR_NOT_ASKED = ["topics create", "limits", "restore", "serve"]
 
 
+# What is written well and cannot be done, and what the error says.
+REFUSED = [
+    ("topics create orders --kind log", "exists"),
+    ("topics create $mine --kind log", "Duly's own"),
+    ("topics create x --kind log --lease 1ms", "lease"),
+    ("topics create x --kind log --partitions 0", "partitions"),
+    ("topics create x --kind log --payload-bytes-max 1TB", "payload_bytes_max"),
+    ("topics create x --kind log --max-attempts 10001", "max_attempts"),
+    ("topics delete orders", "--force"),
+    ("groups create orders billing", "exists"),
+    ("groups create orders g --start 999", "999"),
+    ("groups update orders billing --lease 100d", "lease"),
+    ("groups seek orders billing --offset 999", "999"),
+    ("groups seek orders billing --offset 0 --partition 7", "partition"),
+    ("publish orders x --partition 7", "partition"),
+    ("publish orders x --ttl 0", "ttl"),
+    ("publish orders --file missing.txt", "missing.txt"),
+    ("publish orders --file .", "directory"),
+    ("claim orders --group billing -n 1000000", "max_messages"),
+    ("claim orders --group billing --lease 1ms", "lease"),
+    ("read orders --partition 7", "partition"),
+    ("read orders --offset 999", "999"),
+    ("dead show orders order-1 --group billing", "duly dead list orders --group billing"),
+    ("dead redrive orders --group billing --rate 0", "rate"),
+    ("dead redrive orders --group billing --rate nan", "rate"),
+    ("dead show emails welcome-42", "duly dead list emails"),
+    ("publish orders x --due 5m", "due"),
+    ("publish orders x --priority 5", "priority"),
+    ("publish orders x --lane acme", "lane"),
+    ("publish emails x --partition 0", "partition"),
+    ("publish emails x --due 4000d", "due"),
+    ("topics create x --kind log --dedupe 5m", "queues"),
+    ("topics create x --kind log --lane-weight acme=3", "queues"),
+    ("topics create x --kind queue --lane-weight acme=0", "weight"),
+    ("topics create x --kind queue --lane-max-in-flight 0", "max_in_flight"),
+    ("topics update orders --lane-rate 5", "queues"),
+    ("read emails", "queue"),
+    ("groups create emails g", "queue"),
+    ("groups seek emails queue --to latest", "queue"),
+    ("groups delete emails queue", "queue"),
+    ("move orders order-1 --due 5m", "log"),
+    ("move emails welcome-42 --due 4000d", "due"),
+    ("cancel orders order-1", "log"),
+    ("get orders order-1", "log"),
+    ("get emails nothing", "duly browse emails"),
+    ("browse orders", "log"),
+    ("browse emails --priority 9-0", "priority"),
+    ("browse emails --priority 70000", "priority"),
+    ("coming orders", "log"),
+]
+
+
 def filled(path: str, template: str, topic: str, group: str) -> list[str]:
     names = {"T": topic, "G": group}
     return path.split() + [names.get(word, word) for word in template.split()]
@@ -398,58 +450,7 @@ class TestErrors:
     def test_an_option_with_too_much_or_too_little_is_a_usage_error(self, line: str, shop: Path) -> None:
         assert refused(*words(line)).code == 2
 
-    @pytest.mark.parametrize(
-        ("line", "told"),
-        [
-            ("topics create orders --kind log", "exists"),
-            ("topics create $mine --kind log", "Duly's own"),
-            ("topics create x --kind log --lease 1ms", "lease"),
-            ("topics create x --kind log --partitions 0", "partitions"),
-            ("topics create x --kind log --payload-bytes-max 1TB", "payload_bytes_max"),
-            ("topics create x --kind log --max-attempts 10001", "max_attempts"),
-            ("topics delete orders", "--force"),
-            ("groups create orders billing", "exists"),
-            ("groups create orders g --start 999", "999"),
-            ("groups update orders billing --lease 100d", "lease"),
-            ("groups seek orders billing --offset 999", "999"),
-            ("groups seek orders billing --offset 0 --partition 7", "partition"),
-            ("publish orders x --partition 7", "partition"),
-            ("publish orders x --ttl 0", "ttl"),
-            ("publish orders --file missing.txt", "missing.txt"),
-            ("publish orders --file .", "directory"),
-            ("claim orders --group billing -n 1000000", "max_messages"),
-            ("claim orders --group billing --lease 1ms", "lease"),
-            ("read orders --partition 7", "partition"),
-            ("read orders --offset 999", "999"),
-            ("dead show orders order-1 --group billing", "duly dead list orders --group billing"),
-            ("dead redrive orders --group billing --rate 0", "rate"),
-            ("dead redrive orders --group billing --rate nan", "rate"),
-            ("dead show emails welcome-42", "duly dead list emails"),
-            ("publish orders x --due 5m", "due"),
-            ("publish orders x --priority 5", "priority"),
-            ("publish orders x --lane acme", "lane"),
-            ("publish emails x --partition 0", "partition"),
-            ("publish emails x --due 4000d", "due"),
-            ("topics create x --kind log --dedupe 5m", "queues"),
-            ("topics create x --kind log --lane-weight acme=3", "queues"),
-            ("topics create x --kind queue --lane-weight acme=0", "weight"),
-            ("topics create x --kind queue --lane-max-in-flight 0", "max_in_flight"),
-            ("topics update orders --lane-rate 5", "queues"),
-            ("read emails", "queue"),
-            ("groups create emails g", "queue"),
-            ("groups seek emails queue --to latest", "queue"),
-            ("groups delete emails queue", "queue"),
-            ("move orders order-1 --due 5m", "log"),
-            ("move emails welcome-42 --due 4000d", "due"),
-            ("cancel orders order-1", "log"),
-            ("get orders order-1", "log"),
-            ("get emails nothing", "duly browse emails"),
-            ("browse orders", "log"),
-            ("browse emails --priority 9-0", "priority"),
-            ("browse emails --priority 70000", "priority"),
-            ("coming orders", "log"),
-        ],
-    )
+    @pytest.mark.parametrize(("line", "told"), REFUSED)
     def test_what_duly_refuses_exits_with_1(self, line: str, told: str, shop: Path) -> None:
         ran = refused(*words(line))
         assert ran.code == 1
