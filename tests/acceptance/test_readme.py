@@ -88,6 +88,19 @@ def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
             {"small_us", "large_us", "cost_ratio", "rss_mb", "pause_ms_max"},
         ),
         ("bench midnight --messages 3000 --json", {"early", "ratio", "pause_ms_max"}),
+        (
+            "bench lifecycle --kind log --batch 100 --messages 2000 --broker --json",
+            {"lifecycle_per_s", "embedded_lifecycle_per_s", "lifecycle_to_embedded", "publish_to_embedded"},
+        ),
+        (
+            "bench lifecycle --kind queue --batch 100 --messages 3000 --broker --json",
+            {"lifecycle_per_s", "embedded_lifecycle_per_s", "lifecycle_to_embedded", "claim_ack_to_embedded"},
+        ),
+        ("bench latency --messages 50 --broker --json", {"p50_ms", "p99_ms", "embedded_p50_ms", "p50_to_embedded"}),
+        (
+            "bench timeline --messages 500 --span-s 1 --broker --json",
+            {"early", "missing", "late_p99_ms", "embedded_late_p99_ms", "late_p99_to_embedded"},
+        ),
     ],
 )
 def test_a_benchmark_prints_one_json_line_last(command: str, figures: set[str], tmp_path: Path) -> None:

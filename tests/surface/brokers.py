@@ -58,5 +58,6 @@ def served(store: Path) -> Iterator[str]:
     try:
         yield f"duly://127.0.0.1:{here.flight.port}"
     finally:
+        # The store first: who waits on it for a client that is gone would be waited for.
+        here.broker.shut()
         here.flight.shutdown()
-        here.close()

@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 import duly
+from duly.cli.session import Session, one_place
 from duly.cli.topics import Kind
+from duly.tenant import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from duly.bench.lifecycle import Load
@@ -262,6 +264,8 @@ def _broker(url: str | None, own: bool, path: Path) -> Iterator[str | None]:
     if url is not None and own:
         raise typer.BadParameter("Give --url, a broker that runs, or --broker, to have one started.")
     if not own:
+        if one_place(None, url, "--store", "--url") is not None:
+            Session(str(url), DEFAULT_TENANT, as_json=False).must_answer()
         yield url
         return
     from duly.bench.brokers import own_broker

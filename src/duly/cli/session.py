@@ -151,6 +151,11 @@ class Session:
                 "--url."
             )
 
+    def must_answer(self) -> None:
+        """Refuses a broker that is not there."""
+        with self.client():
+            pass
+
     def must_be_file(self, why: str) -> None:
         """Refuses a broker, for what only the store's own file can be used for."""
         if self.on_broker:
