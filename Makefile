@@ -45,7 +45,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# A broker on app.duly here. Another store, other ports: make serve SERVE_ARGS='--store shop.duly --flight-port 0'
+# A broker on app.duly here. Another store, other ports: make serve SERVE_ARGS='--store shop.duly --http-port 0 --flight-port 0'
 serve: setup
 	exec $(BIN)/duly serve $(SERVE_ARGS)
 

@@ -297,7 +297,7 @@ def a_backup(q: duly.Client, path: str) -> None:
 
 def a_broker(q: duly.Client, path: str) -> None:
     """A broker: the same API from any process, through duly://"""
-    serve = [sys.executable, "-m", "duly", "serve", "--store", path, "--flight-port", "0", "--json"]
+    serve = [sys.executable, "-m", "duly", "serve", "--store", path, "--http-port", "0", "--flight-port", "0", "--json"]
     # Its log goes nowhere: the act tells.
     with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None

@@ -18,39 +18,49 @@ from types import FrameType
 
 from .broker.broker import Broker
 from .client.connect import open_home
+from .clock import monotonic_s
 from .errors import Unavailable
 from .events import Listener, log
 from .flight.server import FlightServer
+from .http.guard import LOOPBACK
+from .http.server import HttpServer
 
 DRAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens; port 0 takes any that is free."""
+    """Where a broker listens; port 0 takes any that is free. `names` are what it may be called by over HTTP, too."""
 
     host: str = "127.0.0.1"
     http_port: int = 8470
     flight_port: int = 8471
+    names: tuple[str, ...] = ()
 
 
 class Served:
     """A broker with its surfaces, in this process. Raises Unavailable when it cannot listen there."""
 
     def __init__(self, store: str, address: Address, *, on_event: Listener | None = None) -> None:
+        check_free(address.host, address.http_port)
         check_free(address.host, address.flight_port)
         self.broker = Broker(open_home(store, on_event=on_event))
         try:
-            # The HTTP surface goes beside it: HttpServer(self.broker, address.host, address.http_port).
+            self.http = HttpServer(
+                self.broker, address.host, address.http_port, hosts={*LOOPBACK, address.host, *address.names}
+            )
             self.flight = FlightServer(self.broker, in_url(address.host), address.flight_port)
         except BaseException:
             self.broker.shut()
             raise
+        self.http.start()
 
     def drain(self) -> None:
         """Takes nobody in, and waits for what is under way."""
+        until = monotonic_s() + DRAIN_S
         self.broker.drain()
         self.flight.finish(DRAIN_S)
+        self.http.drain(max(0.0, until - monotonic_s()))
 
     def close(self) -> None:
         """Ends in order; everything that was accepted is stored."""

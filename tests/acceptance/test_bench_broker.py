@@ -23,7 +23,7 @@ def bench(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 def test_it_measures_in_topics_of_its_own_that_are_gone_afterwards(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with serving(home, "--json", "--flight-port", "0") as broker, duly.connect(broker.url) as q:
+    with serving(home, "--json", "--http-port", "0", "--flight-port", "0") as broker, duly.connect(broker.url) as q:
         q.create_topic("bench", kind="log")
         q.publish("bench", b"somebody's")
         for line in ("latency --messages 20", "timeline --messages 100 --span-s 0.4", "lifecycle --messages 2000"):

@@ -32,7 +32,7 @@ def done(folder: Path) -> list[str]:
 
 def test_workers_on_a_broker_go_on_when_it_was_killed_and_is_back(tmp_path: Path) -> None:
     write_application(tmp_path, HANDLER)
-    with serving(tmp_path, "--json", "--flight-port", "0") as broker:
+    with serving(tmp_path, "--json", "--http-port", "0", "--flight-port", "0") as broker:
         url, port = broker.url, str(broker.document["flight_port"])
         with duly.connect(url) as q, work(tmp_path, "--url", url, "--processes", "2") as running:
             q.create_topic("emails", kind="queue", lease=30)
@@ -42,7 +42,7 @@ def test_workers_on_a_broker_go_on_when_it_was_killed_and_is_back(tmp_path: Path
             assert {note["pid"] for note in notes(tmp_path)} != {broker.process.pid}
             broker.process.kill()
             broker.process.wait()
-            with serving(tmp_path, "--json", "--flight-port", port):
+            with serving(tmp_path, "--json", "--http-port", "0", "--flight-port", port):
                 q.publish("emails", [b"after %d" % n for n in range(10)])
                 eventually(lambda: len(done(tmp_path)) == 20)
                 eventually(lambda: q.describe_topic("emails").messages == 0)
@@ -54,7 +54,7 @@ def test_workers_on_a_broker_go_on_when_it_was_killed_and_is_back(tmp_path: Path
 
 def test_drained_on_a_broker_it_ends_by_itself(tmp_path: Path) -> None:
     write_application(tmp_path, HANDLER)
-    with serving(tmp_path, "--json", "--flight-port", "0") as broker, duly.connect(broker.url) as q:
+    with serving(tmp_path, "--json", "--http-port", "0", "--flight-port", "0") as broker, duly.connect(broker.url) as q:
         q.create_topic("emails", kind="queue")
         q.publish("emails", [b"%d" % n for n in range(10)])
         with work(tmp_path, "--url", broker.url, "--drain", "--json") as running:

@@ -61,3 +61,4 @@ def served(store: Path) -> Iterator[str]:
         # The store first: who waits on it for a client that is gone would be waited for.
         here.broker.shut()
         here.flight.shutdown()
+        here.http.stop()

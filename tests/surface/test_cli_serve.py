@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 import duly
@@ -21,11 +22,13 @@ __all__ = ["folder"]
 
 
 def test_its_first_line_says_where_it_listens_and_it_serves_there(folder: Path) -> None:
-    with serving(folder, "--json", "--flight-port", "0") as broker:
+    with serving(folder, "--json", "--http-port", "0", "--flight-port", "0") as broker:
         told = broker.document
         assert told["store"] == "app.duly"
         assert told["pid"] == broker.process.pid
         assert told["url"] == f"duly://127.0.0.1:{told['flight_port']}"
+        assert told["http_url"] == f"http://127.0.0.1:{told['http_port']}"
+        assert httpx.get(f"{told['http_url']}/health/ready").status_code == 200
         with duly.connect(told["url"]) as q:
             q.create_topic("orders", kind="log")
             q.publish("orders", b"hello")
@@ -38,7 +41,7 @@ def test_its_first_line_says_where_it_listens_and_it_serves_there(folder: Path) 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_comes_with_its_first_line_is_heard(folder: Path, number: int) -> None:
-    with serving(folder, "--store", ":memory:", "--flight-port", "0") as broker:
+    with serving(folder, "--store", ":memory:", "--http-port", "0", "--flight-port", "0") as broker:
         assert broker.first_line.startswith("Serving :memory: at duly://127.0.0.1:")
         code, out, err = broker.ended(number)
     assert (code, out) == (0, "")
@@ -47,7 +50,7 @@ def test_a_signal_that_comes_with_its_first_line_is_heard(folder: Path, number: 
 
 
 def test_a_claim_that_waits_does_not_keep_it_from_ending(folder: Path) -> None:
-    with serving(folder, "--json", "--flight-port", "0") as broker:
+    with serving(folder, "--json", "--http-port", "0", "--flight-port", "0") as broker:
         with duly.connect(broker.url) as q:
             q.create_topic("emails", kind="queue")
         command: list[str | Path] = [DULY, "claim", "emails", "--wait", "60", "--url", broker.url, "--consumer", "w"]
@@ -62,24 +65,26 @@ def test_a_claim_that_waits_does_not_keep_it_from_ending(folder: Path) -> None:
 @pytest.mark.parametrize("example", examples_of(COMMANDS["serve"]))
 def test_its_examples_run(folder: Path, example: str) -> None:
     # The usual ports may be somebody else's here.
-    with serving(folder, *shlex.split(example)[2:], "--flight-port", "0") as broker:
+    with serving(folder, *shlex.split(example)[2:], "--http-port", "0", "--flight-port", "0") as broker:
         assert "duly://127.0.0.1:" in broker.first_line
+        assert "http://127.0.0.1:" in broker.first_line
         assert broker.ended(signal.SIGTERM)[0] == 0
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
 def test_it_listens_on_ipv6_too(folder: Path) -> None:
-    with serving(folder, "--json", "--host", "::1", "--flight-port", "0") as broker:
+    with serving(folder, "--json", "--host", "::1", "--http-port", "0", "--flight-port", "0") as broker:
         assert broker.url.startswith("duly://[::1]:")
         with duly.connect(broker.url) as q:
             assert q.list_topics() == []
 
 
 class TestRefused:
-    def test_a_port_that_is_taken(self, folder: Path) -> None:
+    @pytest.mark.parametrize("which", ["--http-port", "--flight-port"])
+    def test_a_port_that_is_taken(self, folder: Path, which: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            ran = refused("serve", "--flight-port", str(port))
+            ran = refused("serve", "--http-port", "0", "--flight-port", "0", which, str(port))
         assert ran.code == 1
         assert f"127.0.0.1:{port}: Address already in use" in ran.err
         assert "another" in ran.err
@@ -91,7 +96,7 @@ class TestRefused:
     )
     def test_a_store_that_cannot_be_opened(self, folder: Path, store: str, told: str) -> None:
         Path("notes.txt").write_text("not a database, " * 100)
-        ran = refused("serve", "--store", store, "--flight-port", "0")
+        ran = refused("serve", "--store", store, "--http-port", "0", "--flight-port", "0")
         assert ran.code == 1
         assert told in ran.err
 
@@ -104,9 +109,26 @@ class TestRefused:
         assert list(folder.iterdir()) == []
 
     def test_unless_somebody_insists_and_is_warned(self, folder: Path) -> None:
-        with serving(folder, "--json", "--host", "0.0.0.0", "--insecure", "--flight-port", "0") as broker:
-            with duly.connect(f"duly://127.0.0.1:{broker.document['flight_port']}") as q:
+        with serving(
+            folder,
+            "--json",
+            "--host",
+            "0.0.0.0",
+            "--insecure",
+            "--allow-host",
+            "broker",
+            "--http-port",
+            "0",
+            "--flight-port",
+            "0",
+        ) as broker:
+            told = broker.document
+            with duly.connect(f"duly://127.0.0.1:{told['flight_port']}") as q:
                 assert q.list_topics() == []
+            ready = f"http://127.0.0.1:{told['http_port']}/health/ready"
+            assert [
+                httpx.get(ready, headers={"Host": name}).status_code for name in ("0.0.0.0", "broker", "evil.example")
+            ] == [200, 200, 421]
             _, _, err = broker.ended(signal.SIGTERM)
         assert err.startswith("Warning: Whoever reaches 0.0.0.0 can read and write everything")
 
@@ -118,7 +140,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("port", ["-1", "65536", "http"])
     def test_a_port_that_is_none(self, port: str) -> None:
-        assert refused("serve", "--flight-port", port).code == 2
+        assert refused("serve", "--http-port", "0", "--flight-port", port).code == 2
 
 
 def test_python_m_duly_is_duly(folder: Path) -> None:

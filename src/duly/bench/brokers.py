@@ -24,7 +24,18 @@ _ENDS_S = 30
 @contextmanager
 def own_broker(folder: Path) -> Iterator[str]:
     """Starts a broker process on a store in the folder, on a free port; its address."""
-    command = [sys.executable, "-m", "duly", "serve", "--store", str(folder / "broker.duly"), "--flight-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "duly",
+        "serve",
+        "--store",
+        str(folder / "broker.duly"),
+        "--http-port",
+        "0",
+        "--flight-port",
+        "0",
+    ]
     with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, NotFound
 from .assignment import show_log
 from .command import command
 from .session import Session
@@ -17,48 +17,70 @@ from .show import Show
 
 app = typer.Typer()
 
-_Port = typer.Option(min=0, max=65535, help="Where it listens; 0 takes any that is free.")
+_Names = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="Another name that HTTP calls may have for it; repeat for more."),
+]
 
 
 @command(
     app,
     "serve",
-    examples=["duly serve", "duly serve --store shop.duly --flight-port 0", "duly serve --store :memory: --json"],
+    examples=[
+        "duly serve",
+        "duly serve --store shop.duly --http-port 0 --flight-port 0",
+        "duly serve --store :memory: --json",
+    ],
 )
 def serve(
     session: Session,
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
-    flight_port: Annotated[int, _Port] = 8471,
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="For REST; 0 takes any that is free.")] = 8470,
+    flight_port: Annotated[int, typer.Option(min=0, max=65535, help="For Arrow Flight, duly://.")] = 8471,
+    names: _Names = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine, open to everyone who gets there.")
     ] = False,
 ) -> None:
     """Run a broker on a store, made if it is not there, until SIGTERM or Ctrl-C.
 
-    Clients connect to duly://127.0.0.1:8471. Told to stop, it takes nobody in, answers what is under way, and ends;
-    told twice, it ends at once. With --json its first line says where it listens.
+    Clients connect to duly://127.0.0.1:8471; REST is at http://127.0.0.1:8470/v1, and a page of it at /docs.
+
+    Told to stop, it takes nobody in, answers what is under way, and ends; told twice, it ends at once. With --json its
+    first line says where it listens.
     """
     session.must_be_file("A broker serves a file;")
     _check_host(session.show, host, insecure=insecure)
-    # Only who serves loads what serving needs.
-    from ..serve import Address, Served, in_url, run_until_told
-
     show_log(as_json=session.as_json, stream=sys.stderr)
-    served = Served(session.store, Address(host, flight_port=flight_port))
-    url = f"duly://{in_url(host)}:{served.flight.port}"
+    serve_module = _load()
+    served = serve_module.Served(session.store, serve_module.Address(host, http_port, flight_port, tuple(names or ())))
+    serve_module.run_until_told(served, ready=lambda: _say(session, serve_module.in_url(host), served))
 
-    def say() -> None:
-        document = {
-            "store": session.store,
-            "url": url,
-            "host": host,
-            "flight_port": served.flight.port,
-            "pid": os.getpid(),
-        }
-        session.show.outcome(f"Serving {session.store} at {url}. Ctrl-C ends it.", document)
-        sys.stdout.flush()
 
-    run_until_told(served, ready=say)
+def _load() -> Any:
+    """Only who serves loads what serving needs; and has to have it."""
+    try:
+        from .. import serve
+    except ModuleNotFoundError as error:
+        raise NotFound(f"A broker needs {error.name}. Install it: pip install 'duly[server]'") from error
+    return serve
+
+
+def _say(session: Session, host: str, served: Any) -> None:
+    """Where it listens, for whoever waits for that."""
+    url, http = f"duly://{host}:{served.flight.port}", f"http://{host}:{served.http.port}"
+    document = {
+        "store": session.store,
+        "url": url,
+        "http_url": http,
+        "http_port": served.http.port,
+        "flight_port": served.flight.port,
+        "pid": os.getpid(),
+    }
+    session.show.outcome(
+        f"Serving {session.store} at {url} and {http} (its page: {http}/docs). Ctrl-C ends it.", document
+    )
+    sys.stdout.flush()
 
 
 def _check_host(show: Show, host: str, *, insecure: bool) -> None:
