@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from .assignment import show_log
 from .command import command
 from .session import Session
 from .show import Show
+
+if TYPE_CHECKING:
+    from ..serve import Served
 
 app = typer.Typer()
 
@@ -52,21 +56,19 @@ def serve(
     session.must_be_file("A broker serves a file;")
     _check_host(session.show, host, insecure=insecure)
     show_log(as_json=session.as_json, stream=sys.stderr)
-    serve_module = _load()
-    served = serve_module.Served(session.store, serve_module.Address(host, http_port, flight_port, tuple(names or ())))
-    serve_module.run_until_told(served, ready=lambda: _say(session, serve_module.in_url(host), served))
-
-
-def _load() -> Any:
-    """Only who serves loads what serving needs; and has to have it."""
+    # Its own comings and goings are told by ours.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # Only who serves loads what serving needs, and has to have it.
     try:
-        from .. import serve
+        from ..serve import Address, Served, in_url, run_until_told
     except ModuleNotFoundError as error:
         raise NotFound(f"A broker needs {error.name}. Install it: pip install 'duly[server]'") from error
-    return serve
+
+    served = Served(session.store, Address(host, http_port, flight_port, tuple(names or ())))
+    run_until_told(served, ready=lambda: _say(session, in_url(host), served))
 
 
-def _say(session: Session, host: str, served: Any) -> None:
+def _say(session: Session, host: str, served: Served) -> None:
     """Where it listens, for whoever waits for that."""
     url, http = f"duly://{host}:{served.flight.port}", f"http://{host}:{served.http.port}"
     document = {
