@@ -2,7 +2,8 @@
 
     python bench/rest.py [--seconds 5] [--connections 16] [--url http://127.0.0.1:8470]
 
-Without a url it starts a broker in a process of its own on a fresh file. Prints messages a second, median of three rounds.
+Without a url it starts a broker in a process of its own on a fresh file. Prints messages a second: the
+median of three rounds.
 """
 
 from __future__ import annotations
@@ -114,30 +115,7 @@ def serve(path: str, told: Any) -> None:
 
     server = HttpServer(Broker(connect(path)._port), port=0).start()
     told.send(server.port)
-    if os.environ.get("PROFILE"):
-        _profile(server)
     told.recv()
-
-
-def _profile(server: Any) -> None:
-    """Samples where the server's threads are; PROFILE=1."""
-    import collections
-    import sys
-    import threading
-    import traceback
-
-    def sample() -> None:
-        seen: collections.Counter[str] = collections.Counter()
-        for _ in range(int(float(os.environ["PROFILE"]) / 0.002)):
-            time.sleep(0.002)
-            for number, frame in sys._current_frames().items():
-                if number != threading.get_ident():
-                    stack = traceback.extract_stack(frame)[-3:]
-                    seen[" < ".join(f"{one.name}:{one.lineno}" for one in reversed(stack))] += 1
-        for where, count in seen.most_common(40):
-            print(f"{count:6d} {where}")
-
-    threading.Thread(target=sample, daemon=True).start()
 
 
 def main() -> None:

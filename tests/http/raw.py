@@ -20,16 +20,16 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
 
 def answer(sock: socket.socket) -> tuple[int, bytes]:
     """The status and all that follows, up to the length announced or the end."""
-    got = b""
-    while b"\r\n\r\n" not in got:
-        piece = sock.recv(65536)
+    head, body = b"", b""
+    # Byte by byte: what comes behind it may belong to the next answer.
+    while not head.endswith(b"\r\n\r\n"):
+        piece = sock.recv(1)
         if not piece:
-            return (int(got.split()[1]) if got else 0), got
-        got += piece
-    head, _, body = got.partition(b"\r\n\r\n")
+            return (int(head.split()[1]) if head else 0), head
+        head += piece
     length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0] or 0)
     while len(body) < length:
-        piece = sock.recv(65536)
+        piece = sock.recv(length - len(body))
         if not piece:
             break
         body += piece

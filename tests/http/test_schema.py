@@ -1,4 +1,4 @@
-"""Schemathesis over the description: whatever fits it is taken, whatever does not is refused, every answer is described."""
+"""Schemathesis over the description: what fits it is taken, what does not is refused, every answer is described."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class Resource:
         kind = _kind(one, headers)
         call.query = _query(one.octets or one.query, scope["query_string"])
         if one.octets is not None and kind == JSON and scope["query_string"]:
-            raise invalid("Query parameters describe a message that is sent as raw bytes. In JSON they are in the body.")
+            raise invalid("Query parameters describe a message sent as raw bytes. In JSON they are in the body.")
         if kind:
             body = await read_body(headers, receive, share)
             if kind == OCTETS:

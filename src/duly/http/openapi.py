@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from ..errors import every_error
 from .endpoint import OCTETS, Endpoint
-from .problems import OWN, PROBLEM, STATUSES, Problem
+from .problems import MEANINGS, OWN, PROBLEM, STATUSES, Problem
 from .reply import JSON
 from .routes import ENDPOINTS
 
@@ -49,10 +48,10 @@ _TAGS = {
 }
 _ABOUT = """Every message is delivered when it is due.
 
-Durations and moments are whole milliseconds (`_ms`), moments since 1970; whole numbers have no decimal point. Payloads are base64 in JSON; raw bytes where a
-path says so. Errors are `application/problem+json` with a stable `code`, and `detail` says what to do next. Names in
-paths are percent-encoded, slashes too. The tenant is named by the header `Duly-Tenant`. Request bodies may be gzipped
-(`Content-Encoding: gzip`)."""
+Durations and moments are whole milliseconds (`_ms`), moments since 1970; whole numbers have no decimal point. Payloads
+are base64 in JSON; raw bytes where a path says so. Errors are `application/problem+json` with a stable `code`; `detail`
+says what to do next. Names in paths are percent-encoded, slashes too. The tenant is named by the header `Duly-Tenant`.
+Request bodies may be gzipped (`Content-Encoding: gzip`)."""
 
 
 def description() -> dict[str, Any]:
@@ -68,14 +67,8 @@ def description() -> dict[str, Any]:
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": paths,
         "components": {"schemas": used, "responses": _every_problem(paths)},
-        "x-codes": _meanings(),
+        "x-codes": {code: MEANINGS[code] for code in (*STATUSES, *OWN)},
     }
-
-
-def _meanings() -> dict[str, str]:
-    """What each code of a problem means."""
-    ours = {kind.code: (kind.__doc__ or "").strip() for kind in every_error() if kind.code in STATUSES}
-    return ours | {code: meaning for code, (_, meaning) in OWN.items()}
 
 
 def _asked() -> list[type[msgspec.Struct]]:

@@ -74,7 +74,16 @@ _RETRY_AFTER_S = {
     "timeout": 1,
 }
 
-_TITLES = {kind.code: (kind.__doc__ or "").split(". ")[0].rstrip(".") + "." for kind in every_error()}
+
+def _meanings() -> dict[str, str]:
+    """What each code means. An error that has no code of its own is told as what it is a kind of."""
+    found = {code: text for code, (_, text) in OWN.items()}
+    for kind in every_error():
+        found.setdefault(kind.code, (kind.__doc__ or "").strip())
+    return found
+
+
+MEANINGS = _meanings()
 
 
 class Refused(Exception):
@@ -101,17 +110,17 @@ class Problem(msgspec.Struct, kw_only=True):
 def problem_of(error: BaseException) -> Reply:
     """The answer that an error is."""
     if isinstance(error, Refused):
-        status, title = OWN[error.code]
-        return _reply(error.code, status, title, str(error), {}, error.headers)
+        return _reply(error.code, OWN[error.code][0], str(error), {}, error.headers)
     if isinstance(error, Error):
-        return _reply(error.code, STATUSES[error.code], _TITLES[error.code], str(error), error.facts, {})
+        return _reply(error.code, STATUSES[error.code], str(error), error.facts, {})
     if isinstance(error, (msgspec.MsgspecError, RecursionError)):
         return problem_of(Refused("malformed_request", f"{error}. See /openapi.json."))
     log.error("a request failed in a way that nobody foresaw", exc_info=error)
-    return _reply("error", 500, _TITLES["error"], "The broker failed. Its log says more.", {}, {})
+    return _reply("error", 500, "The broker failed. Its log says more.", {}, {})
 
 
-def _reply(code: str, status: int, title: str, detail: str, facts: dict[str, Any], headers: dict[str, str]) -> Reply:
+def _reply(code: str, status: int, detail: str, facts: dict[str, Any], headers: dict[str, str]) -> Reply:
+    title = MEANINGS[code].partition(". ")[0].rstrip(".") + "."
     problem = {**facts, "type": f"urn:duly:{code}", "title": title, "status": status, "code": code, "detail": detail}
     if code in _RETRY_AFTER_S:
         headers = {**headers, "retry-after": str(_RETRY_AFTER_S[code])}
