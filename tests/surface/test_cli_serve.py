@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -40,13 +41,22 @@ def test_its_first_line_says_where_it_listens_and_it_serves_there(folder: Path) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_that_comes_with_its_first_line_is_heard(folder: Path, number: int) -> None:
+def test_a_signal_drains_it(folder: Path, number: int) -> None:
     with serving(folder, "--store", ":memory:", "--http-port", "0", "--flight-port", "0") as broker:
         assert broker.first_line.startswith("Serving :memory: at duly://127.0.0.1:")
         code, out, err = broker.ended(number)
     assert (code, out) == (0, "")
     assert "draining" in err
     assert "Traceback" not in err
+
+
+def test_it_says_that_it_is_ready_only_once_it_hears_signals(folder: Path) -> None:
+    code = (
+        "import os, signal; from duly.serve import Address, Served, run_until_told\n"
+        "served = Served(':memory:', Address(http_port=0, flight_port=0))\n"
+        "run_until_told(served, ready=lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 def test_a_claim_that_waits_does_not_keep_it_from_ending(folder: Path) -> None:
@@ -56,8 +66,10 @@ def test_a_claim_that_waits_does_not_keep_it_from_ending(folder: Path) -> None:
         command: list[str | Path] = [DULY, "claim", "emails", "--wait", "60", "--url", broker.url, "--consumer", "w"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
             with duly.connect(broker.url) as q:
+                deadline = time.monotonic() + 30
                 while not q.describe_group("emails", "queue").consumers:
-                    pass
+                    assert time.monotonic() < deadline, "it never claimed"
+                    time.sleep(0.05)
             assert broker.ended(signal.SIGTERM)[0] == 0
             waiting.kill()
 
