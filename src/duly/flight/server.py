@@ -12,11 +12,13 @@ Every handler is wrapped: what is ours is told with its code, what is not is log
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyarrow import flight
 
 from ..broker.broker import Broker
@@ -24,78 +26,121 @@ from ..errors import Busy, Error, InvalidArgument
 from ..events import log
 from ..limits import LIMITS
 from ..wire import batches
-from ..wire.faults import to_fault
 from ..wire.operations import COMMANDS, encode
 from ..wire.talk import SESSION, Answer, Request
-from .session import Session, hello, perform, publish
+from .caller import Caller, Left, caller_of
+from .session import Session, hello, perform, publish, read_chunk, told
 from .statuses import to_status
+
+
+def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler that counts as a stream, and whose errors end the call with a status of ours: never a traceback."""
+
+    @wraps(handler)
+    def call(self: FlightServer, context: Any, *given: Any) -> Any:
+        try:
+            with self.streams_open.one():
+                return handler(self, caller_of(self.broker, context), *given)
+        except Left:
+            return None
+        except Exception as error:
+            if not isinstance(error, Error):
+                if context.is_cancelled():
+                    return None
+                log.exception("a call of Flight's failed")
+            raise to_status(error) from None
+
+    return call
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves one broker until `shutdown`."""
 
     def __init__(self, broker: Broker, host: str, port: int) -> None:
-        self._broker = broker
-        self._streams = Streams()
+        self.broker = broker
+        self.streams_open = Streams()
         super().__init__(f"grpc://{host}:{port}")
 
     @property
     def streams(self) -> int:
         """How many calls are under way."""
-        return self._streams.count
+        return self.streams_open.count
 
-    def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    @_call
+    def do_exchange(self, caller: Caller, descriptor: Any, reader: Any, writer: Any) -> None:
         """A session."""
-        with self._streams.one():
-            if descriptor.command != SESSION:
-                raise to_status(InvalidArgument(f"There is no exchange {descriptor.command!r}. Ask for {SESSION!r}."))
-            Session(self._broker, reader, writer, self._streams.at_work).run()
+        if descriptor.command != SESSION:
+            raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r}.")
+        self.broker.check_open()
+        Session(self.broker, caller, reader, writer, self.streams_open.at_work).run()
 
-    def do_put(self, _context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
+    @_call
+    def do_put(self, caller: Caller, _descriptor: Any, reader: Any, writer: Any) -> None:
         """Publishes every batch that comes, and answers each."""
-        with self._streams.one():
-            while True:
-                try:
-                    chunk = reader.read_chunk()
-                except StopIteration:
-                    return
-                with self._streams.at_work():
-                    writer.write(encode(self._published(chunk)))
+        while (chunk := read_chunk(reader, caller)) is not None:
+            with self.streams_open.at_work():
+                writer.write(encode(self._published(chunk)))
 
     def _published(self, chunk: Any) -> Answer:
         try:
             if chunk.app_metadata is None or chunk.data is None:
                 raise InvalidArgument("A batch to publish comes with its description, msgpack in app_metadata.")
             described = batches.decode(memoryview(chunk.app_metadata))
-            return Answer(body=msgspec.Raw(encode(publish(self._broker, described, chunk.data))))
+            return Answer(body=msgspec.Raw(encode(publish(self.broker, described, chunk.data))))
         except Exception as error:
-            if not isinstance(error, Error):
-                log.exception("a publish failed")
-            return Answer(fault=to_fault(error))
+            return Answer(fault=told(error, "a publish failed"))
 
-    def do_action(self, _context: Any, action: Any) -> Iterator[flight.Result]:
-        """One operation, whose command is the action's body; `hello` says who is here."""
-        with self._streams.one(), self._streams.at_work():
+    @_call
+    def do_action(self, caller: Caller, action: Any) -> Iterator[flight.Result]:
+        """One operation, whose command is the action's body; `hello` says who is here.
+
+        The answer is the first result; deliveries that are too many for it are the second, a stream of Arrow's.
+        """
+        with self.streams_open.at_work():
+            if action.type == "hello":
+                return iter([flight.Result(encode(hello(self.broker)))])
             body = action.body.to_pybytes() if action.body is not None else b""
-            try:
-                if action.type == "hello":
-                    answer = encode(hello(self._broker))
-                else:
-                    answer, _ = perform(self._broker, Request(action.type, msgspec.Raw(body)))
-            except Exception as error:
-                if not isinstance(error, Error):
-                    log.exception("an action failed")
-                raise to_status(error) from None
-            return iter([flight.Result(answer)])
+            answer, batch = perform(self.broker, caller, Request(action.type, msgspec.Raw(body)))
+            if caller.is_gone():
+                caller.give_back()
+            found = [flight.Result(answer)]
+            return iter(found if batch is None else [*found, flight.Result(_stream(batch))])
 
     def list_actions(self, _context: Any) -> list[tuple[str, str]]:
         """The operations."""
         described = [(name, (kind.__doc__ or "").strip()) for name, kind in sorted(COMMANDS.items())]
         return [("hello", "Who is here, and what time it is."), *described]
 
+    @_call
+    def do_get(self, _caller: Caller, _ticket: Any) -> Any:
+        """Nothing yet."""
+        raise InvalidArgument("Nothing is got by ticket here. Read a log with the action `read`.")
+
+    @_call
+    def get_flight_info(self, _caller: Caller, _descriptor: Any) -> Any:
+        """Nothing yet."""
+        raise InvalidArgument("There are no flights here. Ask for a topic with the action `describe_topic`.")
+
+    @_call
+    def get_schema(self, _caller: Caller, _descriptor: Any) -> Any:
+        """Nothing yet."""
+        raise InvalidArgument("There are no flights here. Ask for a topic with the action `describe_topic`.")
+
+    @_call
+    def list_flights(self, _caller: Caller, _criteria: Any) -> Any:
+        """Nothing yet."""
+        raise InvalidArgument("There are no flights here. Ask for topics with the action `list_topics`.")
+
     def finish(self, seconds: float) -> None:
         """Waits until what is under way is answered, for so long at most. Streams may stay open, idle."""
-        self._streams.finish(seconds)
+        self.streams_open.finish(seconds)
+
+
+def _stream(batch: Any) -> Any:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()
 
 
 class Streams:
@@ -108,10 +153,10 @@ class Streams:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Around a stream. Raises Busy, as a status, when there are too many."""
+        """Around a stream. Raises Busy when there are too many."""
         with self._changed:
             if self.count >= LIMITS.streams_max:
-                raise to_status(Busy(f"{LIMITS.streams_max} streams are open already. Back off and try again."))
+                raise Busy(f"{LIMITS.streams_max} streams are open already. Back off and try again.")
             self.count += 1
         try:
             yield

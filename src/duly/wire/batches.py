@@ -10,6 +10,7 @@ from ..engine.incoming import Checked, check_columns
 from ..engine.publish import Publish, check_publish_id
 from ..errors import InvalidArgument
 from ..tenant import check_name
+from .operations import unpacking
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,10 +54,8 @@ def to_wire(command: Publish, timeout_ms: int) -> tuple[Published, pa.RecordBatc
 
 def decode(body: bytes | memoryview) -> Published:
     """What a broker received, before its messages are looked at. Raises InvalidArgument."""
-    try:
+    with unpacking("What came with the batch is not its description"):
         return _decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"What came with the batch is not its description: {error}.") from None
 
 
 def from_wire(published: Published, batch: pa.RecordBatch | None) -> Publish:
