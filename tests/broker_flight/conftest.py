@@ -157,7 +157,7 @@ def q(here: Here) -> Iterator[duly.Client]:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Elsewhere]:
-    broker = Elsewhere(tmp_path / "app.duly")
+    broker = Elsewhere(tmp_path / "elsewhere.duly")
     broker.start()
     yield broker
     broker.close()

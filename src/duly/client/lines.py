@@ -40,6 +40,10 @@ _FREE_LINES_MAX = 32
 # A Hello takes no work; a broker that does not say it in this time stands still. The least is for calls in a hurry.
 _HELLO_S = 5.0
 _HELLO_S_MIN = 0.25
+_CONNECT_MS_MAX = 2000
+
+# The process in which gRPC was first used.
+_began_in: int | None = None
 
 _hello = msgspec.msgpack.Decoder(Hello)
 _answer = msgspec.msgpack.Decoder(Answer)
@@ -163,9 +167,12 @@ class Lines:
         return os.getpid() == self._pid
 
     def check_process(self) -> None:
-        """Raises StoreError in a forked child."""
-        if not self.ours:
-            raise StoreError("gRPC does not survive a fork. Connect to the broker in the child.")
+        """Raises StoreError in a forked child of a process that has used gRPC: even a new connection would hang."""
+        if not self.ours or _began_in not in (None, os.getpid()):
+            raise StoreError(
+                "gRPC does not survive a fork, and this process was forked after a broker was connected to. Start it "
+                "with spawn (multiprocessing.get_context('spawn')), or connect after the fork only, in the child."
+            )
 
     def orphan(self, line: Line) -> None:
         """A line whose keeper was collected as garbage, which may be at any moment and under any lock."""
@@ -251,8 +258,15 @@ class Lines:
     def _connect(self, address: str) -> Any:
         from pyarrow import flight
 
-        # Reconnecting is ours to time; and every client has a connection of its own.
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 50)]
+        global _began_in
+        _began_in = os.getpid()
+        # Reconnecting is ours to time, and every client has a connection of its own. The least "back-off" is what gRPC
+        # calls the time that one attempt may take: twenty seconds by default, in which no call can be cancelled.
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", _CONNECT_MS_MAX),
+        ]
         self._clients[address] = client = flight.FlightClient(address, generic_options=options)
         return client
 
