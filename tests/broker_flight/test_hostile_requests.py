@@ -39,9 +39,9 @@ def nested(depth: int) -> list[Any]:
 HOSTILE: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 1.5, math.nan, math.inf,
     -math.inf, "", "x", "\0", "x" * 300, "x" * 100_000, "\U0010ffff", "../../etc", "a'; DROP TABLE duly_topic; --",
-    "$events", "~zz", b"", b"\xff\xfe", [], [None], [-1, -1], [2**63, 2**63], ["x"] * 2000, [[1, 2]], nested(200), {}, {"x": 1},
-    {"lease": -1}, {"lease": {"a": []}}, {"kind": "log", "partitions": 10**9}, {"word": "latest", "at_ms": -1},
-    {"word": "now"}, {"offsets": {-1: -1}}, {"lease_id": -1, "indexes": [0]}, {"": None},
+    "$events", "~zz", b"", b"\xff\xfe", [], [None], [-1, -1], [2**63, 2**63], ["x"] * 2000, [[1, 2]], nested(200),
+    {}, {"x": 1}, {"lease": -1}, {"lease": {"a": []}}, {"kind": "log", "partitions": 10**9},
+    {"word": "latest", "at_ms": -1}, {"word": "now"}, {"offsets": {-1: -1}}, {"lease_id": -1, "indexes": [0]}, {"": None},
 ]  # fmt: skip
 
 

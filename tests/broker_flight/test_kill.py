@@ -22,9 +22,9 @@ KILLS = scaled(5, 100)
 
 
 def start(what: str, url: str, name: str, folder: Path, seconds: float) -> subprocess.Popen[bytes]:
-    arguments = [what, url, name, str(folder / name), str(seconds)]
+    program = [sys.executable, "-m", "tests.broker_flight.traffic"]
     with (folder / f"{name}.stderr").open("w") as said:
-        return subprocess.Popen([sys.executable, "-m", "tests.broker_flight.traffic", *arguments], cwd=ROOT, stderr=said)
+        return subprocess.Popen([*program, what, url, name, str(folder / name), str(seconds)], cwd=ROOT, stderr=said)
 
 
 def journal(path: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Producers and consumers of a broker that is killed again and again; each writes down what it was told.
 
-`python -m tests.broker_flight.traffic produce|consume URL NAME JOURNAL SECONDS`. A journal has a line of JSON an answer:
+`python -m tests.broker_flight.traffic produce|consume URL NAME JOURNAL SECONDS`. A journal has lines of JSON:
 
     {"tried": batch, "topic": topic}    about to be published
     {"acked": batch, "at": s}           publish returned

@@ -11,9 +11,7 @@ Every handler is wrapped: what is ours is told with its code, what is not is log
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -22,9 +20,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from ..broker.broker import Broker
-from ..errors import Busy, Error, InvalidArgument
+from ..errors import Error, InvalidArgument
 from ..events import log
-from ..limits import LIMITS
 from ..wire import batches
 from ..wire.claims import delivered_schema
 from ..wire.operations import COMMANDS, encode
@@ -32,6 +29,7 @@ from ..wire.talk import SESSION, Answer, Request
 from .caller import Caller, Left, caller_of
 from .session import Session, hello, perform, publish, read_chunk, told
 from .statuses import to_status
+from .streams import Streams, forget, size_of
 
 
 def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,14 +71,21 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if descriptor.command != SESSION:
             raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r}.")
         self.broker.check_open()
-        Session(self.broker, caller, reader, writer, self.streams_open.at_work).run()
+        Session(self.broker, caller, reader, writer, self.streams_open).run()
 
     @_call
     def do_put(self, caller: Caller, _descriptor: Any, reader: Any, writer: Any) -> None:
         """Publishes every batch that comes, and answers each."""
-        while (chunk := read_chunk(reader, caller)) is not None:
-            with self.streams_open.at_work():
-                writer.write(encode(self._published(chunk)))
+        while (size := self._put_next(caller, reader, writer)) is not None:
+            forget(size)
+
+    def _put_next(self, caller: Caller, reader: Any, writer: Any) -> int | None:
+        chunk = read_chunk(reader, caller)
+        if chunk is None:
+            return None
+        with self.streams_open.at_work():
+            writer.write(encode(self._published(chunk)))
+        return size_of(chunk)
 
     def _published(self, chunk: Any) -> Answer:
         try:
@@ -141,43 +146,3 @@ def _stream(batch: Any) -> Any:
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
     return sink.getvalue()
-
-
-class Streams:
-    """Counts the streams that are open, each of which has a thread, and the requests under way on them."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self.count = 0
-        self._working = 0
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Around a stream. Raises Busy when there are too many."""
-        with self._changed:
-            if self.count >= LIMITS.streams_max:
-                raise Busy(f"{LIMITS.streams_max} streams are open already. Back off and try again.")
-            self.count += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self.count -= 1
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Around a request and its answer."""
-        with self._changed:
-            self._working += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._working -= 1
-                if not self._working:
-                    self._changed.notify_all()
-
-    def finish(self, seconds: float) -> None:
-        """Waits until nothing is under way."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._working, timeout=seconds)

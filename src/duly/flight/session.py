@@ -6,8 +6,6 @@ It has a thread, which is gRPC's. Whatever a client sends, it gets an answer or 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -20,7 +18,7 @@ from ..clock import monotonic_s
 from ..engine.claimed import Claim
 from ..engine.settle import Held
 from ..engine.tail import Tail
-from ..errors import Error, InvalidArgument, LimitExceeded
+from ..errors import Busy, Error, InvalidArgument, LimitExceeded
 from ..events import log
 from ..limits import LIMITS
 from ..wire import batches, claims
@@ -28,6 +26,7 @@ from ..wire.faults import Fault, to_fault
 from ..wire.operations import decode_command, encode, unpacking
 from ..wire.talk import PROTOCOL, Answer, Hello, Request
 from .caller import Caller, Left
+from .streams import Streams, forget, size_of
 
 _requests = msgspec.msgpack.Decoder(Request)
 _TIMEOUT_MS_MAX = 3_600_000
@@ -45,11 +44,11 @@ class Session:
         caller: Caller,
         reader: Any,
         writer: Any,
-        at_work: Callable[[], AbstractContextManager[None]],
+        streams: Streams,
     ) -> None:
         self._broker = broker
         self._caller = caller
-        self._at_work = at_work
+        self._streams = streams
         self._reader = reader
         self._writer = writer
         self._begun = False
@@ -59,19 +58,30 @@ class Session:
     def run(self) -> None:
         """Answers until the client leaves. Raises InvalidArgument when it sends what is no stream of Arrow's."""
         self._writer.write_metadata(encode(hello(self._broker)))
-        while (chunk := read_chunk(self._reader, self._caller)) is not None:
-            with self._at_work():
-                self._serve(chunk)
+        # Nothing of the last request is held while the next is waited for: that may be for days.
+        while (size := self._serve_next()) is not None:
+            forget(size)
+
+    def _serve_next(self) -> int | None:
+        chunk = read_chunk(self._reader, self._caller)
+        if chunk is None:
+            return None
+        with self._streams.at_work():
+            self._serve(chunk)
+        return size_of(chunk)
 
     def _serve(self, chunk: Any) -> None:
         try:
             answer, batch = self._answer(chunk)
             if self._caller.is_gone():
                 raise Left
-            self._write(answer, batch)
-        except BaseException:
+            with self._streams.sending(len(answer.body) + (0 if batch is None else batch.nbytes)):
+                self._write(answer, batch)
+        except BaseException as error:
             self._caller.give_back()
-            raise
+            if not isinstance(error, Busy):
+                raise
+            self._write(Answer(fault=to_fault(error)), None)
         self._caller.sent()
 
     def _write(self, answer: Answer, batch: pa.RecordBatch | None) -> None:
