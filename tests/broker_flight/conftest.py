@@ -124,6 +124,15 @@ class Elsewhere:
             self.kill()
 
 
+def resident_mb(pid: int) -> float:
+    """The memory that a process has."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
+def threads_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().split("Threads:")[1].split()[0])
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -8,7 +8,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +19,7 @@ from duly.limits import LIMITS
 from duly.wire.operations import encode
 from duly.wire.talk import Request
 
-from .conftest import Elsewhere, Here, Raw, eventually
+from .conftest import Elsewhere, Here, Raw, eventually, resident_mb, threads_of
 from .test_parity import CLAIM
 
 EXCHANGES = 200
@@ -33,11 +32,6 @@ def work(d): ...
 with duly.connect(sys.argv[1]) as q:
     workers.run(q)
 """
-
-
-def rss_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 @pytest.fixture
@@ -142,7 +136,7 @@ def test_exchanges_that_wait_are_served_in_turn_none_twice_while_another_has_non
     with duly.connect(elsewhere.url, timeout=30) as q, ThreadPoolExecutor(EXCHANGES) as threads:
         q.create_topic("jobs", kind="queue", lease=60)
         assert elsewhere.process is not None
-        before_mb = rss_mb(elsewhere.process.pid)
+        before_mb = resident_mb(elsewhere.process.pid)
         waiting = threading.Barrier(EXCHANGES + 1)
 
         def consume(number: int) -> None:
@@ -161,7 +155,7 @@ def test_exchanges_that_wait_are_served_in_turn_none_twice_while_another_has_non
                 q.publish("jobs", payload)
         for consumer in consumers:
             consumer.result(60)
-        after_mb = rss_mb(elsewhere.process.pid)
+        after_mb = resident_mb(elsewhere.process.pid)
     for turn in range(2):
         served = [number for number, _, payload in got if payload.startswith(b"%d-" % turn)]
         assert sorted(served) == list(range(EXCHANGES))
@@ -180,8 +174,7 @@ def test_streams_opened_and_dropped_leave_nothing_behind(elsewhere: Elsewhere) -
     for _ in range(3):
         for _ in range(300):
             Raw(client).close()
-        sizes.append(rss_mb(elsewhere.process.pid))
+        sizes.append(resident_mb(elsewhere.process.pid))
     print(f"900 streams: {sizes} MB")
     assert sizes[-1] - sizes[0] < 30
-    threads = int(Path(f"/proc/{elsewhere.process.pid}/status").read_text().split("Threads:")[1].split()[0])
-    assert threads < 100
+    assert threads_of(elsewhere.process.pid) < 100

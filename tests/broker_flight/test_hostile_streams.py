@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ from duly.wire.operations import encode
 from duly.wire.talk import SESSION, Answer, Request
 from tests.conftest import scaled
 
-from .conftest import Elsewhere, Here, eventually
+from .conftest import Elsewhere, Here, eventually, resident_mb, threads_of
 from .test_hostile_requests import check
 
 PUBLISH = flight.FlightDescriptor.for_command(b"duly.publish")
@@ -137,10 +136,6 @@ def tampering(port: int) -> Iterator[Tampering]:
     relay.close()
 
 
-def threads_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/status").read_text().split("Threads:")[1].split()[0])
-
-
 @pytest.mark.timeout(scaled(120, 1800))
 def test_flipped_bits_in_a_stream_end_it_and_no_other(elsewhere: Elsewhere) -> None:
     with duly.connect(elsewhere.url, timeout=10) as q:
@@ -219,9 +214,8 @@ def test_a_batch_that_inflates_past_the_limit_is_refused_and_its_memory_comes_ba
         writer.close()
         q.publish("jobs", b"still here")
         assert elsewhere.process is not None
-        status = Path(f"/proc/{elsewhere.process.pid}/status")
-        resident_kb = lambda: int(status.read_text().split("VmRSS:")[1].split()[0])  # noqa: E731
-        eventually(lambda: resident_kb() < 250 * 1024, 10, lambda: f"{resident_kb() // 1024} MB")
+        pid = elsewhere.process.pid
+        eventually(lambda: resident_mb(pid) < 250, 10, lambda: f"{resident_mb(pid)} MB")
 
 
 def test_lies_about_sizes_are_found_out(here: Here, q: duly.Client) -> None:

@@ -166,6 +166,27 @@ def test_a_worker_that_looks_at_many_groups_on_one_line_is_not_refused(here: Her
     here.settle_streams(5)
 
 
+def test_a_watch_that_was_refused_shares_its_line_with_nobody(here: Here, q: duly.Client) -> None:
+    q.create_topic("jobs", kind="queue")
+    watch = q._watch(q._claim_of("jobs", None, 1, None, None, None))
+    watch.claim(1, deadline=None)
+    q.delete_topic("jobs")
+    with pytest.raises(duly.TopicNotFound):
+        watch.claim(1, deadline=None)
+    q.create_topic("jobs", kind="queue")
+    for _ in range(2):
+        watch.claim(1, deadline=None)
+    waiting = threading.Thread(target=lambda: watch.wait(time.monotonic() + 2))
+    waiting.start()
+    began = time.monotonic()
+    for _ in range(10):
+        assert q.list_topics() == ["jobs"]
+    assert time.monotonic() - began < 1
+    q.publish("jobs", b"one")
+    waiting.join(5)
+    assert watch.claim(1, deadline=None).count == 1
+
+
 def test_wake_ends_the_waits_of_watches(here: Here, q: duly.Client) -> None:
     q.create_topic("jobs", kind="queue")
     watch = q._watch(q._claim_of("jobs", None, 1, None, None, None))

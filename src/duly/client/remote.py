@@ -49,6 +49,7 @@ _LATE_S = 10.0
 # A Hello that took longer than this tells the time badly; it does for want of a better one, and after a while.
 _TRIP_MS_MAX = 50
 _TIME_S_MAX = 60.0
+_TOO_LATE = "What was claimed came after its lease had ended. Claim again, with a longer lease."
 _DRIFT_MS_MAX = 1000
 _EXAMINE_S = 3600.0
 
@@ -111,7 +112,7 @@ class Remote:
             claimed = self._claim_once(command, max(0.0, left_s), deadline)
             if self._has_lapsed(claimed):
                 if monotonic_s() >= deadline:
-                    raise Timeout("What was claimed came after its lease had ended. Claim again, with a longer lease.")
+                    raise Timeout(_TOO_LATE)
                 continue
             if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
                 return claimed
@@ -328,6 +329,9 @@ class Remote:
                 raise
             if not self._has_lapsed(claimed):
                 return line, claimed
+            if monotonic_s() >= deadline:
+                self._lines.give_back(line)
+                raise Timeout(_TOO_LATE)
 
     def sleep(self, line: Line, command: Claim, deadline: float, wakes: int) -> bool:
         """Waits on a line that looked. False: the line is gone; a wake breaks it, too."""
@@ -366,12 +370,18 @@ class RemoteWatch:
         self._wakes = self._port.wakes
         until = monotonic_s() + 30 if deadline is None else deadline
         command = replace(self._command, max_messages=max_messages)
-        self._line, claimed = self._port.look(self._line, command, until)
+        self._line, claimed = self._port.look(self._taken(), command, until)
         return claimed
 
     def wait(self, deadline: float) -> None:
-        if self._line is not None and not self._port.sleep(self._line, self._command, deadline, self._wakes):
-            self._line = None
+        line = self._taken()
+        if line is not None and self._port.sleep(line, self._command, deadline, self._wakes):
+            self._line = line
+
+    def _taken(self) -> Line | None:
+        """The line, no longer kept here: whatever raises has seen to it, and somebody else may be using it."""
+        line, self._line = self._line, None
+        return line
 
     def __del__(self) -> None:
         if self._line is not None:

@@ -1,10 +1,8 @@
 """The broker on Arrow Flight.
 
     DoPut       publish: a record batch each, its description in app_metadata, a receipt back for each
-    DoExchange  sessions: claims, settling and every other operation, one after the other
+    DoExchange  sessions: claims, settling, publishing and every other operation, one after the other
     DoAction    every operation once, for who has no session
-    DoGet       a stretch of a log, by a ticket
-    GetFlightInfo   a topic's tickets, one a partition
 
 Every handler is wrapped: what is ours is told with its code, what is not is logged here and named there.
 """
