@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -136,6 +137,8 @@ class Lines:
         self._age = 0
         self._watching = False
         self._closed = False
+        # A client that nobody closed: Arrow complains on stderr of streams that were dropped and not ended.
+        weakref.finalize(self, _leave_all, self._free, self._pid)
 
     def take(self, deadline: float, schema: pa.Schema | None = None) -> Line:
         """A line for requests, with record batches of one schema if given. Raises Broken when no broker answers."""
@@ -311,6 +314,13 @@ class Lines:
             for line in late:
                 line.late = True
                 line.cancel()
+
+
+def _leave_all(free: dict[pa.Schema | None, deque[Line]], pid: int) -> None:
+    if os.getpid() == pid:
+        for lines in list(free.values()):
+            for line in lines:
+                line.leave()
 
 
 def make_request(name: str, command: Any, timeout_ms: int, wait_ms: int = 0) -> bytes:
