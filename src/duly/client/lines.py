@@ -1,11 +1,12 @@
-"""Lines to a broker: exchanges and puts of Flight's, kept open between calls, one call at a time on each.
+"""Lines to a broker: exchanges of Flight's, kept open between calls, one call at a time on each.
 
     opened ──Hello──▶ free ──taken──▶ asked ──answered──▶ free
        │                                 └─ broken, or its time is over: dropped, what was asked is in doubt
        └─ no Hello: nothing was asked; the next address is tried
 
 A call takes a free line, or opens one. A line that broke tells that its broker is gone, so all lines of that time are
-dropped; the next call opens one anew, at whichever address answers.
+dropped; the next call opens one anew, at whichever address answers. A stream of Arrow's has one schema, so lines that
+carry record batches are kept by theirs.
 
 Flight's calls wait in C, where neither a signal nor a deadline reaches them. So a watchman looks after all lines of a
 client four times a second while some are asked, and cancels those whose time is over; and on the main thread a call
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,7 +38,13 @@ _WATCH_S = 0.25
 # A broker answers in the time it was given; only one that does not is cancelled, this much later.
 _GRACE_S = 2.0
 _FREE_LINES_MAX = 32
+# A Hello takes no work; a broker that does not say it in this time stands still. The least is for calls in a hurry.
 _HELLO_S = 5.0
+_HELLO_S_MIN = 0.25
+_CONNECT_MS_MAX = 2000
+
+# The process in which gRPC was first used.
+_began_in: int | None = None
 
 _hello = msgspec.msgpack.Decoder(Hello)
 _answer = msgspec.msgpack.Decoder(Answer)
@@ -53,51 +61,46 @@ class Broken(Exception):
 class Line:
     """One stream to a broker."""
 
-    __slots__ = ("age", "cancelled", "deadline", "key", "reader", "writer")
+    __slots__ = ("age", "cancelled", "deadline", "key", "late", "reader", "writer")
 
-    def __init__(self, key: Any, age: int, writer: Any, reader: Any) -> None:
+    def __init__(self, key: pa.Schema | None, age: int, writer: Any, reader: Any) -> None:
         self.key = key
         self.age = age
         self.writer = writer
         self.reader = reader
         self.deadline: float | None = None
         self.cancelled = False
+        # Its time was over: the broker does not answer, or only late.
+        self.late = False
 
     def cancel(self) -> None:
         """Breaks it, from any thread: whoever waits for its answer is told so."""
         self.cancelled = True
-        self.reader.cancel() if hasattr(self.reader, "cancel") else self.writer.close()
+        self.reader.cancel()
 
     def leave(self) -> None:
-        """Ends it, when nothing is under way on it. One that broke says so once more, which is no news."""
+        """Ends it, when nobody waits on it. Cancelled first: a broker that stands still would never say goodbye."""
         import pyarrow as pa
 
+        self.cancel()
         with suppress(pa.ArrowException, OSError):
             self.writer.close()
 
-    def ask(self, request: bytes) -> tuple[Answer, pa.RecordBatch | None]:
+    def ask(self, request: bytes, batch: pa.RecordBatch | None = None) -> tuple[Answer, pa.RecordBatch | None]:
         """Sends a request and waits for its answer. Raises Broken."""
         import pyarrow as pa
 
         try:
-            self.writer.write_metadata(request)
+            if batch is None:
+                self.writer.write_metadata(request)
+            else:
+                self.writer.write_with_metadata(batch, request)
             chunk = self.reader.read_chunk()
-        except (pa.ArrowException, StopIteration, OSError) as error:
+            return _answer.decode(memoryview(chunk.app_metadata)), chunk.data
+        except (pa.ArrowException, StopIteration, OSError, TypeError, msgspec.DecodeError) as error:
+            if isinstance(refused := status_error(error), InvalidArgument):
+                raise refused from error
             raise Broken(_why(error), asked=True) from error
-        return _answer.decode(memoryview(chunk.app_metadata)), chunk.data
-
-    def put(self, batch: pa.RecordBatch, description: bytes) -> Answer:
-        """Sends a batch to publish and waits for its answer. Raises Broken."""
-        import pyarrow as pa
-
-        try:
-            self.writer.write_with_metadata(batch, description)
-            found = self.reader.read()
-        except (pa.ArrowException, StopIteration, OSError) as error:
-            raise Broken(_why(error), asked=True) from error
-        if found is None:
-            raise Broken("The broker ended the stream.", asked=True)
-        return _answer.decode(memoryview(found))
 
 
 def _why(error: BaseException) -> str:
@@ -125,7 +128,8 @@ class Lines:
         self._on_hello = on_hello
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._free: dict[Any, deque[Line]] = {}
+        self._free: dict[pa.Schema | None, deque[Line]] = {}
+        self._orphans: deque[Line] = deque()
         self._taken: set[Line] = set()
         self._at = 0
         self._clients: dict[str, Any] = {}
@@ -133,39 +137,53 @@ class Lines:
         self._age = 0
         self._watching = False
         self._closed = False
+        # A client that nobody closed: Arrow complains on stderr of streams that were dropped and not ended.
+        weakref.finalize(self, _leave_all, self._free, self._pid)
 
-    def session(self, deadline: float) -> Line:
-        """A line for requests. Raises Broken when no broker answers, Timeout never."""
-        return self._take(SESSION, deadline, self._open_session)
-
-    def put(self, schema: pa.Schema, deadline: float) -> Line:
-        """A line for batches of one schema."""
-
-        def open_put(client: Any, age: int) -> Line:
-            from pyarrow import flight
-
-            writer, reader = client.do_put(flight.FlightDescriptor.for_command(b"duly.publish"), schema)
-            return Line(schema, age, writer, reader)
-
-        return self._take(schema, deadline, open_put)
-
-    def _take(self, key: Any, deadline: float, open_line: Callable[[Any, int], Line]) -> Line:
-        if os.getpid() != self._pid:
-            raise StoreError("gRPC does not survive a fork. Connect to the broker in the child.")
+    def take(self, deadline: float, schema: pa.Schema | None = None) -> Line:
+        """A line for requests, with record batches of one schema if given. Raises Broken when no broker answers."""
+        self.check_process()
+        self._drop_orphans()
         with self._lock:
             if self._closed:
                 raise Closed()
-            free = self._free.get(key)
+            free = self._free.get(schema)
             line = free.popleft() if free else None
         if line is None:
-            line = self._open(deadline, open_line)
+            line = self._open(deadline, schema)
         line.deadline = deadline + _GRACE_S
         with self._lock:
-            self._taken.add(line)
-            if not self._watching:
+            closed = self._closed
+            if not closed:
+                self._taken.add(line)
+            if not self._watching and not closed:
                 self._watching = True
                 threading.Thread(target=self._watch, name="duly-lines", daemon=True).start()
+        if closed:
+            line.leave()
+            raise Closed()
         return line
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is the process that connected: in a forked child nothing of gRPC's may be touched."""
+        return os.getpid() == self._pid
+
+    def check_process(self) -> None:
+        """Raises StoreError in a forked child of a process that has used gRPC: even a new connection would hang."""
+        if not self.ours or _began_in not in (None, os.getpid()):
+            raise StoreError(
+                "gRPC does not survive a fork, and this process was forked after a broker was connected to. Start it "
+                "with spawn (multiprocessing.get_context('spawn')), or connect after the fork only, in the child."
+            )
+
+    def orphan(self, line: Line) -> None:
+        """A line whose keeper was collected as garbage, which may be at any moment and under any lock."""
+        self._orphans.append(line)
+
+    def _drop_orphans(self) -> None:
+        while self._orphans:
+            self.give_back(self._orphans.popleft())
 
     def give_back(self, line: Line) -> None:
         """A line that was answered, for the next call."""
@@ -179,12 +197,12 @@ class Lines:
         line.leave()
 
     def give_up(self, line: Line) -> None:
-        """A line that broke: so did all others of its age, most likely."""
+        """A line that broke: so did all others of its age, most likely. One that was cancelled tells nothing."""
         line.deadline = None
         with self._lock:
             self._taken.discard(line)
             dropped = [line]
-            if line.age == self._age and not line.cancelled:
+            if line.age == self._age and (line.late or not line.cancelled):
                 self._age += 1
                 self._at += 1
                 dropped += [other for free in self._free.values() for other in free]
@@ -195,68 +213,89 @@ class Lines:
 
     def close(self) -> None:
         """Drops all lines; calls under way break."""
+        if not self.ours:
+            return
+        self._drop_orphans()
         with self._lock:
             self._closed = True
             free = [line for lines in self._free.values() for line in lines]
             taken = list(self._taken)
             self._free.clear()
-            clients, self._clients = list(self._clients.values()), {}
+            self._clients.clear()
         for line in free:
             line.leave()
         for line in taken:
             line.cancel()
-        for client in clients:
-            client.close()
 
-    def _open(self, deadline: float, open_line: Callable[[Any, int], Line]) -> Line:
-        """Opens a line at the first address that answers."""
+    def _open(self, deadline: float, schema: pa.Schema | None) -> Line:
+        """Opens a line at the first address that answers; each has its share of the time that is left."""
         import pyarrow as pa
 
         whys: list[str] = []
-        for turn in range(len(self._addresses)):
+        busy: Busy | None = None
+        first, many = self._at, len(self._addresses)
+        for turn in range(many):
+            share_s = max(_HELLO_S_MIN, (deadline - monotonic_s()) / (many - turn))
             with self._lock:
-                address = self._addresses[(self._at + turn) % len(self._addresses)]
+                at = (first + turn) % many
+                address = self._addresses[at]
                 age = self._age
                 client = self._clients.get(address) or self._connect(address)
             try:
-                return open_line(client, age)
-            except (pa.ArrowException, StopIteration, OSError, Broken) as error:
+                line = self._greeted(client, age, schema, min(_HELLO_S, share_s))
+            except (pa.ArrowException, StopIteration, OSError, TypeError, msgspec.DecodeError) as error:
                 ours = status_error(error)
-                if isinstance(ours, Busy):
-                    raise ours from None
+                busy = ours if isinstance(ours, Busy) else busy
                 whys.append(f"{address}: {ours or _why(error)}")
                 with self._lock:
                     self._clients.pop(address, None)
-            if monotonic_s() >= deadline:
-                break
+                continue
+            with self._lock:
+                if turn and self._at == first:
+                    self._at = at
+            return line
+        if busy is not None:
+            raise busy
         raise Broken("; ".join(whys), asked=False)
 
     def _connect(self, address: str) -> Any:
         from pyarrow import flight
 
-        # Reconnecting is ours to time; and every client has a connection of its own.
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 50)]
+        global _began_in
+        _began_in = os.getpid()
+        # Reconnecting is ours to time, and every client has a connection of its own. The least "back-off" is what gRPC
+        # calls the time that one attempt may take: twenty seconds by default, in which no call can be cancelled.
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", _CONNECT_MS_MAX),
+        ]
         self._clients[address] = client = flight.FlightClient(address, generic_options=options)
         return client
 
-    def _open_session(self, client: Any, age: int) -> Line:
+    def _greeted(self, client: Any, age: int, schema: pa.Schema | None, patience_s: float) -> Line:
+        """A line on which the broker has said Hello."""
         from pyarrow import flight
 
         began = monotonic_s()
-        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(SESSION))
-        line = Line(SESSION, age, writer, reader)
-        guard = threading.Timer(_HELLO_S, line.cancel)
+        line = Line(schema, age, *client.do_exchange(flight.FlightDescriptor.for_command(SESSION)))
+        guard = threading.Timer(patience_s, line.cancel)
         guard.daemon = True
         guard.start()
         try:
-            hello = _hello.decode(memoryview(reader.read_chunk().app_metadata))
+            hello = _hello.decode(memoryview(line.reader.read_chunk().app_metadata))
+            if hello.protocol != PROTOCOL:
+                raise InvalidArgument(
+                    f"The broker (Duly {hello.version}) speaks protocol {hello.protocol}, this client {PROTOCOL}: "
+                    "use the same version of Duly."
+                )
+            if schema is not None:
+                line.writer.begin(schema)
+        except BaseException:
+            line.leave()
+            raise
         finally:
             guard.cancel()
-        if hello.protocol != PROTOCOL:
-            raise InvalidArgument(
-                f"The broker (Duly {hello.version}) speaks protocol {hello.protocol}, this client {PROTOCOL}: "
-                "use the same version of Duly."
-            )
         self._on_hello(hello, began)
         return line
 
@@ -265,6 +304,7 @@ class Lines:
         pause = threading.Event()
         while True:
             pause.wait(_WATCH_S)
+            self._drop_orphans()
             now = monotonic_s()
             with self._lock:
                 if not self._taken:
@@ -272,7 +312,15 @@ class Lines:
                     return
                 late = [line for line in self._taken if line.deadline is not None and line.deadline < now]
             for line in late:
+                line.late = True
                 line.cancel()
+
+
+def _leave_all(free: dict[pa.Schema | None, deque[Line]], pid: int) -> None:
+    if os.getpid() == pid:
+        for lines in list(free.values()):
+            for line in lines:
+                line.leave()
 
 
 def make_request(name: str, command: Any, timeout_ms: int, wait_ms: int = 0) -> bytes:

@@ -9,7 +9,8 @@ What happens when the connection breaks while something is under way depends on 
     settle               asked again; what was settled by the first counts as lost, and is not done twice
     anything else        Unavailable, which says that it may have been done
 
-The clock: the broker's time is taken from its Hello, and from then on kept by this machine's own counter.
+The clock: the broker's time is taken from its Hello, and from then on kept by this machine's own counter, which goes on
+while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -25,25 +26,30 @@ from msgspec.structs import replace
 from ..clock import HOST, ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS
-from ..engine.publish import Publish, make_publish_id
+from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, make_publish_id
 from ..engine.settle import Held
 from ..engine.settling import Settle
 from ..engine.tail import Tail, Tailed
-from ..errors import InvalidArgument, PublishUnknown, Unavailable
+from ..errors import Closed, InvalidArgument, PublishUnknown, Timeout, Unavailable
 from ..events import Event, Listener, tell
 from ..health import Finding
 from ..store.contract import Backup
 from ..store.patience import patience_here
 from ..wire import batches, claims
-from ..wire.operations import NAMES, decode_answer, encode
+from ..wire.operations import NAMES, decode_answer
 from ..wire.talk import Hello
 from .lines import Broken, Line, Lines, answered, check_staying, make_request, unavailable
 from .port import Watch
 
 # A break is followed by tries at these distances: a broker that restarts is back within a second or two.
 _AGAIN_S = (0.02, 0.05, 0.1, 0.2, 0.4)
-# A claim waits at the broker for so long at most, and is asked again.
+# A claim waits at the broker for so long at most, and is asked again; an answer that is later than this is lost.
 _WAIT_S = 20.0
+_LATE_S = 10.0
+# A Hello that took longer than this tells the time badly; it does for want of a better one, and after a while.
+_TRIP_MS_MAX = 50
+_TIME_S_MAX = 60.0
+_TOO_LATE = "What was claimed came after its lease had ended. Claim again, with a longer lease."
 _DRIFT_MS_MAX = 1000
 _EXAMINE_S = 3600.0
 
@@ -59,8 +65,9 @@ class Remote:
     def __init__(self, addresses: tuple[str, ...], listener: Listener | None) -> None:
         self._listener = listener
         self._lines = Lines(addresses, self._greet)
-        # The broker's time less our counter's, in milliseconds.
+        # The broker's time less our counter's, in milliseconds; None before the first Hello.
         self._shift: float | None = None
+        self._shift_at = 0.0
         self._told_drift = False
         self._waiting: set[Line] = set()
         self._lock = threading.Lock()
@@ -99,11 +106,13 @@ class Remote:
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         if deadline is None:
-            deadline = monotonic_s() + 30
+            deadline = max(monotonic_s(), wait_until or 0.0) + 30
         while True:
             left_s = 0.0 if wait_until is None else min(_WAIT_S, wait_until - monotonic_s())
             claimed = self._claim_once(command, max(0.0, left_s), deadline)
             if self._has_lapsed(claimed):
+                if monotonic_s() >= deadline:
+                    raise Timeout(_TOO_LATE)
                 continue
             if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
                 return claimed
@@ -119,7 +128,7 @@ class Remote:
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         while True:
             left_s = min(_WAIT_S, max(0.0, wait_until - monotonic_s()))
-            body, _ = self._ask("tail", command, monotonic_s() + 30, wait_s=left_s, again=True)
+            body, _ = self._ask("tail", command, monotonic_s() + left_s + _LATE_S, wait_s=left_s, again=True)
             tailed: Tailed = decode_answer(Tail, body)
             if tailed.grown or monotonic_s() >= wait_until:
                 return tailed
@@ -128,6 +137,8 @@ class Remote:
         return RemoteWatch(self, command)
 
     def wake(self) -> None:
+        if not self._lines.ours:
+            return
         with self._lock:
             self.wakes += 1
             waiting = list(self._waiting)
@@ -143,9 +154,11 @@ class Remote:
         raise InvalidArgument("Back the store up on the broker's machine: `duly backup --store PATH`.")
 
     def now_ms(self) -> int:
+        self._lines.check_process()
         if self._shift is None:
-            self._lines.give_back(self._line(monotonic_s() + 30))
-        return int(monotonic_s() * 1000 + (self._shift or 0))
+            # Nobody has told yet: a guess, for a publish id that is made anew when somebody has.
+            return HOST.wall_ns() // 1_000_000
+        return int(_counter_ms() + self._shift)
 
     def make_publish_id(self) -> str:
         return make_publish_id(self.now_ms(), repeatable=True)
@@ -166,15 +179,12 @@ class Remote:
 
     # Asking
 
-    def _line(self, deadline: float) -> Line:
-        """A session, at whichever broker answers before the deadline. Raises Unavailable."""
-        return self._trying(deadline, lambda: self._lines.session(deadline))
-
-    def _trying(self, deadline: float, open_line: Callable[[], Line]) -> Line:
+    def _line(self, deadline: float, schema: Any = None) -> Line:
+        """A line to whichever broker answers before the deadline. Raises Unavailable."""
         tries = 0
         while True:
             try:
-                return open_line()
+                return self._lines.take(deadline, schema)
             except Broken as error:
                 if monotonic_s() >= deadline:
                     raise unavailable(str(error)) from error
@@ -190,17 +200,18 @@ class Remote:
     ) -> tuple[msgspec.Raw, Any]:
         """Has an operation done. Raises Unavailable when it is unknown whether it was."""
         wait_until = monotonic_s() + wait_s
+        tries = 0
         while True:
             line = self._line(deadline)
             left_ms = max(1, int((deadline - monotonic_s()) * 1000))
             wait_ms = max(0, int((wait_until - monotonic_s()) * 1000))
-            line.deadline = (line.deadline or 0.0) + wait_s
+            if wait_ms:
+                # Whoever waits is not kept by a broker that stands still: sooner or later it asks another.
+                line.deadline = min(line.deadline or 0.0, monotonic_s() + wait_ms / 1000 + _LATE_S)
             request = make_request(name, command, left_ms, wait_ms)
             try:
                 answer, batch = self._asked(line, request, waits=wait_ms > 0)
-                check_staying(answer)
             except Broken as error:
-                self._lines.give_up(line)
                 if error.asked and not again:
                     raise Unavailable(
                         f"The connection to the broker broke while it was at it ({error}): it may have been done, or "
@@ -208,32 +219,52 @@ class Remote:
                     ) from error
                 if monotonic_s() >= deadline:
                     raise unavailable(str(error)) from error
-                self._pause(0, deadline)
+                self._pause(tries, deadline)
+                tries += 1
                 continue
-            self._lines.give_back(line)
             return answered(answer), batch
 
-    def _asked(self, line: Line, request: bytes, *, waits: bool) -> tuple[Any, Any]:
-        if not waits:
-            return line.ask(request)
-        with patience_here().waking(line.cancel):
-            if threading.current_thread() is threading.main_thread():
-                return _elsewhere(partial(line.ask, request), line.cancel)
-            return line.ask(request)
+    def _asked(
+        self, line: Line, request: bytes, batch: Any = None, *, waits: bool = False, keeps: bool = False
+    ) -> tuple[Any, Any]:
+        """Asks on a line, and gives it back unless it is kept, or up when it breaks. Raises Broken."""
+        ask = partial(line.ask, request, batch)
+        try:
+            if not waits:
+                answer, found = ask()
+            else:
+                with patience_here().waking(line.cancel):
+                    on_main = threading.current_thread() is threading.main_thread()
+                    answer, found = _elsewhere(ask, line.cancel) if on_main else ask()
+            check_staying(answer)
+        except BaseException:
+            self._lines.give_up(line)
+            raise
+        if not keeps:
+            self._lines.give_back(line)
+        return answer, found
 
     # Publishing
 
     def _publish(self, command: Publish, deadline: float) -> Any:
-        asked = False
+        """Publishes, again and again if need be.
+
+        Once something may have been stored, an answer that says that nothing was done speaks of that try alone.
+        """
+        asked, tries = False, 0
         while True:
-            left_ms = max(1, int((deadline - monotonic_s()) * 1000))
-            published, batch = batches.to_wire(replace(command, repeated=command.repeated or asked), left_ms)
             try:
-                answer = self._publish_once(published, batch, deadline)
-            except Broken as error:
-                asked = asked or error.asked
-                if monotonic_s() < deadline:
-                    self._pause(0, deadline)
+                if not asked:
+                    command = self._timed(command, deadline)
+                answer = self._publish_once(command, deadline, asked=asked)
+                return decode_answer(Publish, answered(answer))
+            except (Broken, Unavailable) as error:
+                if isinstance(error, Unavailable) and not asked:
+                    raise
+                asked = asked or (isinstance(error, Broken) and error.asked)
+                if monotonic_s() < deadline and not isinstance(error, Closed):
+                    self._pause(tries, deadline)
+                    tries += 1
                     continue
                 if asked:
                     raise PublishUnknown(
@@ -242,31 +273,30 @@ class Remote:
                         publish_id=command.publish_id,
                     ) from error
                 raise unavailable(str(error)) from error
-            return decode_answer(Publish, answered(answer))
 
-    def _publish_once(self, published: batches.Published, batch: Any, deadline: float) -> Any:
-        if batch is None:
-            line = self._line(deadline)
-            request = make_request("publish", published, published.timeout_ms)
-            ask: Callable[[], Any] = lambda: line.ask(request)[0]  # noqa: E731
-        else:
-            line = self._trying(deadline, lambda: self._lines.put(batch.schema, deadline))
-            ask = partial(line.put, batch, encode(published))
-        try:
-            answer = ask()
-            check_staying(answer)
-        except Broken:
-            self._lines.give_up(line)
-            raise
-        self._lines.give_back(line)
+    def _timed(self, command: Publish, deadline: float) -> Publish:
+        """The command, its publish id made anew if it was made before a broker had told the time."""
+        if self._shift is not None or command.repeated or not command.publish_id.startswith(MADE_PUBLISH_ID_MARK):
+            return command
+        self._lines.give_back(self._line(deadline))
+        return replace(command, publish_id=self.make_publish_id())
+
+    def _publish_once(self, command: Publish, deadline: float, *, asked: bool) -> Any:
+        left_ms = max(1, int((deadline - monotonic_s()) * 1000))
+        published, batch = batches.to_wire(replace(command, repeated=command.repeated or asked), left_ms)
+        line = self._line(deadline, None if batch is None else batch.schema)
+        answer, _ = self._asked(line, make_request("publish", published, left_ms), batch)
         return answer
 
     # Time
 
     def _greet(self, hello: Hello, asked_at: float) -> None:
         """Takes the broker's time: as it was in the middle of the question, give or take half of its way."""
-        middle_ms = (asked_at + monotonic_s()) * 500
-        self._shift = hello.now_ms - middle_ms
+        now = monotonic_s()
+        trip_ms = (now - asked_at) * 1000
+        if self._shift is None or trip_ms <= _TRIP_MS_MAX or now - self._shift_at > _TIME_S_MAX:
+            self._shift = hello.now_ms - (_counter_ms() - trip_ms / 2)
+            self._shift_at = now
         drift_ms = HOST.wall_ns() // 1_000_000 - hello.now_ms
         if abs(drift_ms) > _DRIFT_MS_MAX and not self._told_drift:
             self._told_drift = True
@@ -280,22 +310,31 @@ class Remote:
 
     def look(self, line: Line | None, command: Claim, deadline: float) -> tuple[Line, Claimed]:
         """Claims what is due now, on a line whose session remembers what it looked at."""
+        tries = 0
         while True:
             line = line or self._line(deadline)
             line.deadline = deadline + 2
             left_ms = max(1, int((deadline - monotonic_s()) * 1000))
             try:
-                answer, batch = line.ask(make_request("look", command, left_ms))
-                check_staying(answer)
+                answer, batch = self._asked(line, make_request("look", command, left_ms), keeps=True)
             except Broken as error:
-                self._lines.give_up(line)
                 line = None
-                self._pause(0, deadline)
                 if monotonic_s() >= deadline:
                     raise unavailable(str(error)) from error
+                self._pause(tries, deadline)
+                tries += 1
                 continue
             line.deadline = None
-            return line, claims.from_wire(_handed.decode(answered(answer)), batch)
+            try:
+                claimed = claims.from_wire(_handed.decode(answered(answer)), batch)
+            except BaseException:
+                self._lines.give_back(line)
+                raise
+            if not self._has_lapsed(claimed):
+                return line, claimed
+            if monotonic_s() >= deadline:
+                self._lines.give_back(line)
+                raise Timeout(_TOO_LATE)
 
     def sleep(self, line: Line, command: Claim, deadline: float, wakes: int) -> bool:
         """Waits on a line that looked. False: the line is gone; a wake breaks it, too."""
@@ -304,11 +343,10 @@ class Remote:
             if self.wakes != wakes or line.cancelled:
                 return True
             self._waiting.add(line)
-        line.deadline = monotonic_s() + left_ms / 1000 + 10
+        line.deadline = monotonic_s() + left_ms / 1000 + _LATE_S
         try:
-            self._asked(line, make_request("await", command, 30_000, left_ms), waits=True)
+            self._asked(line, make_request("await", command, 30_000, left_ms), waits=True, keeps=True)
         except Broken:
-            self._lines.give_up(line)
             return False
         finally:
             with self._lock:
@@ -317,8 +355,9 @@ class Remote:
         return not line.cancelled
 
     def drop(self, line: Line) -> None:
-        """A line that nobody watches on any more."""
-        self._lines.give_back(line)
+        """A line that nobody watches on any more; told by the collector of garbage, wherever that runs."""
+        if self._lines.ours:
+            self._lines.orphan(line)
 
 
 class RemoteWatch:
@@ -334,16 +373,27 @@ class RemoteWatch:
         self._wakes = self._port.wakes
         until = monotonic_s() + 30 if deadline is None else deadline
         command = replace(self._command, max_messages=max_messages)
-        self._line, claimed = self._port.look(self._line, command, until)
+        self._line, claimed = self._port.look(self._taken(), command, until)
         return claimed
 
     def wait(self, deadline: float) -> None:
-        if self._line is not None and not self._port.sleep(self._line, self._command, deadline, self._wakes):
-            self._line = None
+        line = self._taken()
+        if line is not None and self._port.sleep(line, self._command, deadline, self._wakes):
+            self._line = line
+
+    def _taken(self) -> Line | None:
+        """The line, no longer kept here: whatever raises has seen to it, and somebody else may be using it."""
+        line, self._line = self._line, None
+        return line
 
     def __del__(self) -> None:
         if self._line is not None:
             self._port.drop(self._line)
+
+
+def _counter_ms() -> float:
+    """This machine's counter, which no setting of clocks moves, and which sleep does not stop."""
+    return HOST.boot_ns() / 1_000_000
 
 
 def _unpacked(handed: claims.Handed, batch: bytes | None) -> Claimed:

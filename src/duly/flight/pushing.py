@@ -31,6 +31,8 @@ from ..wire import claims
 from ..wire.faults import to_fault
 from ..wire.operations import decode_command, encode
 from ..wire.talk import Answer, Credit
+from .caller import Caller
+from .session import read_chunk
 
 # A claim of a push waits for so long and is then asked again; its consumer may have gone without a word.
 _WAIT_S = 30.0
@@ -40,8 +42,9 @@ _credits = msgspec.msgpack.Decoder(Credit)
 class Push:
     """One consumer's push."""
 
-    def __init__(self, broker: Broker, reader: Any, writer: Any) -> None:
+    def __init__(self, broker: Broker, caller: Caller, reader: Any, writer: Any) -> None:
         self._broker = broker
+        self._caller = caller
         self._reader = reader
         self._writer = writer
         self._changed = threading.Condition()
@@ -82,10 +85,8 @@ class Push:
 
     def _read(self) -> Any:
         """What the consumer says next; None when it has no more to say."""
-        try:
-            return self._reader.read_chunk().app_metadata
-        except StopIteration:
-            return None
+        chunk = read_chunk(self._reader, self._caller)
+        return None if chunk is None else chunk.app_metadata or b""
 
     def _leave(self) -> None:
         with self._changed:

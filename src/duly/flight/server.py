@@ -1,7 +1,7 @@
 """The broker on Arrow Flight.
 
     DoPut       publish: a record batch each, its description in app_metadata, a receipt back for each
-    DoExchange  sessions: claims, settling and every other operation, one after the other; or a push by credit
+    DoExchange  sessions: claims, settling, publishing, every operation, one after the other; or a push by credit
     DoAction    every operation once, for who has no session
     DoGet       a stretch of a log, by a ticket
     GetFlightInfo   a topic's tickets, one a partition
@@ -11,155 +11,143 @@ Every handler is wrapped: what is ours is told with its code, what is not is log
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from pyarrow import flight
 
 from ..broker.broker import Broker
-from ..errors import Busy, Error, InvalidArgument
+from ..errors import Error, InvalidArgument
 from ..events import log
-from ..limits import LIMITS
 from ..wire import batches
-from ..wire.faults import to_fault
+from ..wire.claims import delivered_schema
 from ..wire.operations import COMMANDS, encode
 from ..wire.talk import CONSUME, SESSION, Answer, Request
+from .caller import Caller, Left, caller_of
 from .pushing import Push
 from .reading import flight_info, read_ticket, stream
-from .session import Session, hello, perform, publish
+from .session import Session, hello, perform, publish, read_chunk, told
 from .statuses import to_status
+from .streams import Streams, forget, size_of
+
+
+def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler that counts as a stream, and whose errors end the call with a status of ours: never a traceback."""
+
+    @wraps(handler)
+    def call(self: FlightServer, context: Any, *given: Any) -> Any:
+        try:
+            with self.streams_open.one():
+                return handler(self, caller_of(self.broker, context), *given)
+        except Left:
+            return None
+        except Exception as error:
+            if not isinstance(error, Error):
+                if context.is_cancelled():
+                    return None
+                log.exception("a call of Flight's failed")
+            raise to_status(error) from None
+
+    return call
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves one broker until `shutdown`."""
 
     def __init__(self, broker: Broker, host: str, port: int) -> None:
-        self._broker = broker
-        self._streams = Streams()
+        self.broker = broker
+        self.streams_open = Streams()
         super().__init__(f"grpc://{host}:{port}")
 
     @property
     def streams(self) -> int:
         """How many calls are under way."""
-        return self._streams.count
+        return self.streams_open.count
 
-    def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    @_call
+    def do_exchange(self, caller: Caller, descriptor: Any, reader: Any, writer: Any) -> None:
         """A session."""
-        with self._streams.one():
-            if descriptor.command == CONSUME:
-                Push(self._broker, reader, writer).run()
-                return
-            if descriptor.command != SESSION:
-                raise to_status(
-                    InvalidArgument(f"There is no exchange {descriptor.command!r}. Ask for {SESSION!r} or {CONSUME!r}.")
-                )
-            Session(self._broker, reader, writer, self._streams.at_work).run()
+        if descriptor.command not in (SESSION, CONSUME):
+            raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r} or {CONSUME!r}.")
+        self.broker.check_open()
+        if descriptor.command == CONSUME:
+            Push(self.broker, caller, reader, writer).run()
+        else:
+            Session(self.broker, caller, reader, writer, self.streams_open).run()
 
-    def do_put(self, _context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
+    @_call
+    def do_put(self, caller: Caller, _descriptor: Any, reader: Any, writer: Any) -> None:
         """Publishes every batch that comes, and answers each."""
-        with self._streams.one():
-            while True:
-                try:
-                    chunk = reader.read_chunk()
-                except StopIteration:
-                    return
-                with self._streams.at_work():
-                    writer.write(encode(self._published(chunk)))
+        while (size := self._put_next(caller, reader, writer)) is not None:
+            forget(size)
+
+    def _put_next(self, caller: Caller, reader: Any, writer: Any) -> int | None:
+        chunk = read_chunk(reader, caller)
+        if chunk is None:
+            return None
+        with self.streams_open.at_work():
+            writer.write(encode(self._published(chunk)))
+        return size_of(chunk)
 
     def _published(self, chunk: Any) -> Answer:
         try:
             if chunk.app_metadata is None or chunk.data is None:
                 raise InvalidArgument("A batch to publish comes with its description, msgpack in app_metadata.")
             described = batches.decode(memoryview(chunk.app_metadata))
-            return Answer(body=msgspec.Raw(encode(publish(self._broker, described, chunk.data))))
+            return Answer(body=msgspec.Raw(encode(publish(self.broker, described, chunk.data))))
         except Exception as error:
-            if not isinstance(error, Error):
-                log.exception("a publish failed")
-            return Answer(fault=to_fault(error))
+            return Answer(fault=told(error, "a publish failed"))
 
-    def do_get(self, _context: Any, ticket: Any) -> Any:
-        """A stretch of a log."""
-        with self._streams.one(), self._told():
-            return stream(self._broker, read_ticket(ticket.ticket))
+    @_call
+    def do_action(self, caller: Caller, action: Any) -> Iterator[flight.Result]:
+        """One operation, whose command is the action's body; `hello` says who is here.
 
-    def get_flight_info(self, _context: Any, descriptor: Any) -> flight.FlightInfo:
-        """The tickets of a topic."""
-        with self._streams.one(), self._told():
-            return flight_info(self._broker, descriptor)
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Whatever comes up is told as a status."""
-        try:
-            yield
-        except Exception as error:
-            if not isinstance(error, Error):
-                log.exception("a call failed")
-            raise to_status(error) from None
-
-    def do_action(self, _context: Any, action: Any) -> Iterator[flight.Result]:
-        """One operation, whose command is the action's body; `hello` says who is here."""
-        with self._streams.one(), self._streams.at_work():
+        The answer is the first result; deliveries that are too many for it are the second, a stream of Arrow's.
+        """
+        with self.streams_open.at_work():
+            if action.type == "hello":
+                return iter([flight.Result(encode(hello(self.broker)))])
             body = action.body.to_pybytes() if action.body is not None else b""
-            try:
-                if action.type == "hello":
-                    answer = encode(hello(self._broker))
-                else:
-                    answer, _ = perform(self._broker, Request(action.type, msgspec.Raw(body)))
-            except Exception as error:
-                if not isinstance(error, Error):
-                    log.exception("an action failed")
-                raise to_status(error) from None
-            return iter([flight.Result(answer)])
+            answer, batch = perform(self.broker, caller, Request(action.type, msgspec.Raw(body)))
+            if caller.is_gone():
+                caller.give_back()
+            found = [flight.Result(answer)]
+            return iter(found if batch is None else [*found, flight.Result(_stream(batch))])
 
     def list_actions(self, _context: Any) -> list[tuple[str, str]]:
         """The operations."""
         described = [(name, (kind.__doc__ or "").strip()) for name, kind in sorted(COMMANDS.items())]
         return [("hello", "Who is here, and what time it is."), *described]
 
+    @_call
+    def do_get(self, _caller: Caller, ticket: Any) -> Any:
+        """A stretch of a log."""
+        return stream(self.broker, read_ticket(ticket.ticket))
+
+    @_call
+    def get_flight_info(self, _caller: Caller, descriptor: Any) -> flight.FlightInfo:
+        """The tickets of a topic."""
+        return flight_info(self.broker, descriptor)
+
+    def get_schema(self, _context: Any, _descriptor: Any) -> Any:
+        """That of deliveries, which is one. Nothing may be raised here: pyarrow would send the traceback along."""
+        return flight.SchemaResult(delivered_schema())
+
+    @_call
+    def list_flights(self, _caller: Caller, _criteria: Any) -> Any:
+        """Nothing yet."""
+        raise InvalidArgument("There are no flights here. Ask for topics with the action `list_topics`.")
+
     def finish(self, seconds: float) -> None:
         """Waits until what is under way is answered, for so long at most. Streams may stay open, idle."""
-        self._streams.finish(seconds)
+        self.streams_open.finish(seconds)
 
 
-class Streams:
-    """Counts the streams that are open, each of which has a thread, and the requests under way on them."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self.count = 0
-        self._working = 0
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Around a stream. Raises Busy, as a status, when there are too many."""
-        with self._changed:
-            if self.count >= LIMITS.streams_max:
-                raise to_status(Busy(f"{LIMITS.streams_max} streams are open already. Back off and try again."))
-            self.count += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self.count -= 1
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Around a request and its answer."""
-        with self._changed:
-            self._working += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._working -= 1
-                if not self._working:
-                    self._changed.notify_all()
-
-    def finish(self, seconds: float) -> None:
-        """Waits until nothing is under way."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._working, timeout=seconds)
+def _stream(batch: Any) -> Any:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()

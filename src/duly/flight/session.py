@@ -5,8 +5,7 @@ It has a thread, which is gRPC's. Whatever a client sends, it gets an answer or 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections import OrderedDict
 from typing import Any
 
 import msgspec
@@ -19,13 +18,15 @@ from ..clock import monotonic_s
 from ..engine.claimed import Claim
 from ..engine.settle import Held
 from ..engine.tail import Tail
-from ..errors import Error, InvalidArgument, LimitExceeded
+from ..errors import Busy, Error, InvalidArgument, LimitExceeded
 from ..events import log
 from ..limits import LIMITS
 from ..wire import batches, claims
-from ..wire.faults import to_fault
-from ..wire.operations import decode_command, encode
+from ..wire.faults import Fault, to_fault
+from ..wire.operations import decode_command, encode, unpacking
 from ..wire.talk import PROTOCOL, Answer, Hello, Request
+from .caller import Caller, Left
+from .streams import Streams, forget, size_of
 
 _requests = msgspec.msgpack.Decoder(Request)
 _TIMEOUT_MS_MAX = 3_600_000
@@ -38,25 +39,50 @@ class Session:
     """One client's exchange."""
 
     def __init__(
-        self, broker: Broker, reader: Any, writer: Any, at_work: Callable[[], AbstractContextManager[None]]
+        self,
+        broker: Broker,
+        caller: Caller,
+        reader: Any,
+        writer: Any,
+        streams: Streams,
     ) -> None:
         self._broker = broker
-        self._at_work = at_work
+        self._caller = caller
+        self._streams = streams
         self._reader = reader
         self._writer = writer
         self._begun = False
-        self._watches: dict[tuple[str, str, str, str], Watch] = {}
+        # The least recently used first: a line that is passed on from watch to watch forgets the old ones.
+        self._watches: OrderedDict[tuple[str, str, str, str], Watch] = OrderedDict()
 
     def run(self) -> None:
-        """Answers until the client leaves."""
+        """Answers until the client leaves. Raises InvalidArgument when it sends what is no stream of Arrow's."""
         self._writer.write_metadata(encode(hello(self._broker)))
-        while True:
-            try:
-                chunk = self._reader.read_chunk()
-            except StopIteration:
-                return
-            with self._at_work():
-                self._write(*self._answer(chunk))
+        # Nothing of the last request is held while the next is waited for: that may be for days.
+        while (size := self._serve_next()) is not None:
+            forget(size)
+
+    def _serve_next(self) -> int | None:
+        chunk = read_chunk(self._reader, self._caller)
+        if chunk is None:
+            return None
+        with self._streams.at_work():
+            self._serve(chunk)
+        return size_of(chunk)
+
+    def _serve(self, chunk: Any) -> None:
+        try:
+            answer, batch = self._answer(chunk)
+            if self._caller.is_gone():
+                raise Left
+            with self._streams.sending(len(answer.body) + (0 if batch is None else batch.nbytes)):
+                self._write(answer, batch)
+        except BaseException as error:
+            self._caller.give_back()
+            if not isinstance(error, Busy):
+                raise
+            self._write(Answer(fault=to_fault(error)), None)
+        self._caller.sent()
 
     def _write(self, answer: Answer, batch: pa.RecordBatch | None) -> None:
         if batch is None:
@@ -69,30 +95,64 @@ class Session:
 
     def _answer(self, chunk: Any) -> tuple[Answer, pa.RecordBatch | None]:
         try:
-            body, batch = self._perform(read_request(chunk.app_metadata))
+            request = read_request(chunk.app_metadata)
+            body, batch = self._perform(request, chunk.data)
+        except Left:
+            raise
         except Exception as error:
-            if not isinstance(error, Error):
-                log.exception("a request failed")
-            return Answer(fault=to_fault(error)), None
+            self._caller.give_back()
+            return Answer(fault=told(error, "a request failed")), None
         return Answer(body=msgspec.Raw(body)), batch
 
-    def _perform(self, request: Request) -> tuple[bytes, pa.RecordBatch | None]:
+    def _perform(self, request: Request, sent: pa.RecordBatch | None) -> tuple[bytes, pa.RecordBatch | None]:
+        if sent is not None and request.name != "publish":
+            raise InvalidArgument(f"{request.name} takes no record batch.")
+        if request.name == "publish":
+            return encode(publish(self._broker, batches.decode(request.body), sent)), None
         if request.name not in ("look", "await"):
-            return perform(self._broker, request)
+            return perform(self._broker, self._caller, request)
         command = decode_command("claim", request.body)
         self._broker.check_open()
-        key = (command.tenant, command.topic, command.group, command.consumer)
-        if key not in self._watches:
-            if len(self._watches) >= _WATCHES_MAX:
-                raise LimitExceeded(f"A session watches at most {_WATCHES_MAX} groups. Open another.")
-            self._watches[key] = self._broker.watch(command)
-        watch = self._watches[key]
+        watch = self._watch(command)
         if request.name == "await":
-            watch.wait(monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000)
+            self._caller.wait(watch, monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000)
             return encode(None), None
         claimed = watch.claim(command.max_messages, deadline=monotonic_s() + request.timeout_ms / 1000)
-        handed, batch = claims.to_wire(claimed, arrow=request.arrow)
+        handed, batch = claims.to_wire(self._caller.holding(command, claimed), arrow=request.arrow)
         return encode(handed), batch
+
+    def _watch(self, command: Claim) -> Watch:
+        key = (command.tenant, command.topic, command.group, command.consumer)
+        if key not in self._watches:
+            while len(self._watches) >= _WATCHES_MAX:
+                self._watches.popitem(last=False)
+            self._watches[key] = self._broker.watch(command)
+        self._watches.move_to_end(key)
+        return self._watches[key]
+
+
+def read_chunk(reader: Any, caller: Caller) -> Any:
+    """What the client sends next; None when it left. Raises InvalidArgument when that cannot be read."""
+    try:
+        return reader.read_chunk()
+    except StopIteration:
+        return None
+    except (pa.ArrowException, OSError) as error:
+        if caller.is_gone():
+            return None
+        raise InvalidArgument(f"What was sent is no stream of Arrow's: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """What Arrow says is wrong, without where in its sources it was found."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def told(error: Exception, what: str) -> Fault:
+    """What the client is told of an error; what is not ours is logged here."""
+    if not isinstance(error, Error):
+        log.error(what, exc_info=error)
+    return to_fault(error)
 
 
 def hello(broker: Broker) -> Hello:
@@ -104,16 +164,14 @@ def read_request(metadata: Any) -> Request:
     """A request as it came. Raises InvalidArgument."""
     if metadata is None:
         raise InvalidArgument("A request is msgpack in app_metadata; this message has none.")
-    try:
+    with unpacking("What was sent is no request"):
         request = _requests.decode(memoryview(metadata))
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"What was sent is no request: {error}.") from None
     if not 1 <= request.timeout_ms <= _TIMEOUT_MS_MAX or not 0 <= request.wait_ms <= LIMITS.wait_ms_max:
         raise LimitExceeded(f"timeout_ms must be 1 to {_TIMEOUT_MS_MAX}, wait_ms 0 to {LIMITS.wait_ms_max}.")
     return request
 
 
-def perform(broker: Broker, request: Request) -> tuple[bytes, pa.RecordBatch | None]:
+def perform(broker: Broker, caller: Caller, request: Request) -> tuple[bytes, pa.RecordBatch | None]:
     """Does what is asked; returns the answer's body and the record batch that goes with it."""
     broker.check_open()
     deadline = monotonic_s() + request.timeout_ms / 1000
@@ -124,11 +182,11 @@ def perform(broker: Broker, request: Request) -> tuple[bytes, pa.RecordBatch | N
     command = decode_command(request.name, request.body)
     wait_until = monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000 if request.wait_ms else None
     if isinstance(command, Claim):
-        claimed = broker.claim(command, wait_until=wait_until, deadline=deadline)
+        claimed = caller.claim(command, wait_until=wait_until, deadline=deadline)
         handed, batch = claims.to_wire(claimed, arrow=request.arrow)
         return encode(handed), batch
     if isinstance(command, Tail) and wait_until is not None:
-        return encode(broker.tail(command, wait_until=wait_until)), None
+        return encode(caller.tail(command, wait_until=wait_until)), None
     answer = broker.do(command, deadline=deadline)
     if isinstance(command, Held):
         return encode([_packed(*claims.to_wire(claimed)) for claimed in answer]), None

@@ -10,6 +10,7 @@ from ..engine.incoming import Checked, check_columns
 from ..engine.publish import Publish, check_publish_id
 from ..errors import InvalidArgument
 from ..tenant import check_name
+from .operations import unpacking
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,10 +54,8 @@ def to_wire(command: Publish, timeout_ms: int) -> tuple[Published, pa.RecordBatc
 
 def decode(body: bytes | memoryview) -> Published:
     """What a broker received, before its messages are looked at. Raises InvalidArgument."""
-    try:
+    with unpacking("What came with the batch is not its description"):
         return _decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"What came with the batch is not its description: {error}.") from None
 
 
 def from_wire(published: Published, batch: pa.RecordBatch | None) -> Publish:
@@ -66,6 +65,19 @@ def from_wire(published: Published, batch: pa.RecordBatch | None) -> Publish:
     check_publish_id(published.publish_id)
     if (batch is None) == (published.lists is None):
         raise InvalidArgument("Send messages as a record batch, or as lists.")
-    given = batch if batch is not None else published.lists
-    checked: Checked = check_columns(given, published.partitions, relative=published.relative)
+    checked = _check_lists(published) if batch is None else _check_batch(published, batch)
     return Publish(published.tenant, published.topic, checked, published.publish_id, published.repeated)
+
+
+def _check_lists(published: Published) -> Checked:
+    return check_columns(published.lists, published.partitions, relative=published.relative)
+
+
+def _check_batch(published: Published, batch: pa.RecordBatch) -> Checked:
+    import pyarrow as pa
+
+    try:
+        return check_columns(batch, published.partitions, relative=published.relative)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        # A schema that a flipped bit made: names that are no text, types that nobody has.
+        raise InvalidArgument(f"The record batch cannot be read: {type(error).__name__}.") from error

@@ -8,6 +8,9 @@ import msgspec
 
 from ..errors import Error, StoreError, every_error
 
+# A status travels in the trailers of HTTP/2, which are small; and what was sent may be quoted in it.
+_MESSAGE_CHARS_MAX = 1000
+
 _KINDS = {kind.code: kind for kind in reversed(every_error())}
 
 
@@ -27,7 +30,10 @@ def to_fault(error: Exception) -> Fault:
     if not isinstance(error, Error):
         return Fault(StoreError.code, f"The broker failed ({type(error).__name__}). Its log says more.")
     facts = {name: value for name, value in error.facts.items() if isinstance(value, (str, int, float, bool))}
-    return Fault(error.code, str(error), facts)
+    message = str(error)
+    if len(message) > _MESSAGE_CHARS_MAX:
+        message = f"{message[: _MESSAGE_CHARS_MAX - 60]} … {message[-40:]}"
+    return Fault(error.code, message, facts)
 
 
 def to_error(fault: Fault) -> Error:

@@ -7,7 +7,8 @@ because not everyone who sends is a client of ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, get_type_hints
 
 import msgspec
@@ -113,30 +114,34 @@ def decode_command(name: str, body: bytes | memoryview) -> Any:
     """A command that a broker may run. Raises InvalidArgument."""
     kind = COMMANDS.get(name)
     if kind is None or kind is Publish:
-        raise InvalidArgument(f"There is no operation {name!r}. Operations: {', '.join(sorted(COMMANDS))}.")
-    try:
+        raise InvalidArgument(f"There is no operation {name[:64]!r}. Operations: {', '.join(sorted(COMMANDS))}.")
+    with unpacking(name):
         command = _commands[kind].decode(body)
-    except msgspec.ValidationError as error:
-        # One of ours, raised by a value that checks itself.
-        if isinstance(error.__cause__, Error):
-            raise error.__cause__ from None
-        raise InvalidArgument(f"{name}: {error}") from None
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"{name}: what was sent is no msgpack: {error}.") from None
-    if kind in _CHANGES:
-        command = replace(command, changes=_typed(command.changes, _CHANGES[kind]))
+        if kind in _CHANGES:
+            command = replace(command, changes=_typed(command.changes, _CHANGES[kind]))
     for field in msgspec.structs.fields(kind):
         CHECKS[field.name](getattr(command, field.name), field.name)
     return command
 
 
-def _typed(changes: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+@contextmanager
+def unpacking(what: str) -> Iterator[None]:
+    """Around the decoding of what a stranger sent: whatever is wrong with it is an InvalidArgument."""
     try:
-        return {name: msgspec.convert(value, types.get(name, Any)) for name, value in changes.items()}
+        yield
     except msgspec.ValidationError as error:
+        # One of ours, raised by a value that checks itself.
         if isinstance(error.__cause__, Error):
             raise error.__cause__ from None
-        raise InvalidArgument(f"A change does not fit: {error}.") from None
+        raise InvalidArgument(f"{what}: {error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{what}: this is no msgpack: {error}.") from None
+    except RecursionError:
+        raise InvalidArgument(f"{what}: it is nested too deeply.") from None
+
+
+def _typed(changes: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: msgspec.convert(value, types.get(name, Any)) for name, value in changes.items()}
 
 
 def decode_answer(command: type, body: bytes | memoryview) -> Any:

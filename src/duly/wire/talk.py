@@ -3,7 +3,7 @@
     client                                   broker
     open the exchange                ──▶
                                      ◀──     Hello: who and when it is
-    Request (operation, command)     ──▶
+    Request (operation, command)     ──▶     with a record batch if it publishes one
                                      ◀──     Answer (or a Fault), with a record batch if it has one
     …
 

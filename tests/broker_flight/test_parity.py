@@ -1,0 +1,187 @@
+"""One list of operations: Flight offers every one of them, by action and by session, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import duly
+from duly.clock import ClockReading
+from duly.engine.operations import READS, WRITES
+from duly.engine.retain import Chores
+from duly.errors import every_error
+from duly.flight.statuses import STATUSES
+from duly.health import Finding
+from duly.wire.checks import CHECKS
+from duly.wire.claims import Handed, delivered_schema, from_wire
+from duly.wire.operations import ANSWERS, COMMANDS, NAMES, decode_answer, encode
+
+from .conftest import Here
+
+OPERATIONS = (set(WRITES) | set(READS)) - {Chores}
+
+JOBS = {"tenant": "default", "topic": "jobs"}
+ORDERS = {"tenant": "default", "topic": "orders"}
+GROUP = ORDERS | {"group": "billing"}
+CONSUMER = {"tenant": "default", "consumer": "w1"}
+PAGE = {"after": [-1, -1], "limit": 10}
+CLAIM = JOBS | {"group": "", "consumer": "w1", "max_messages": 10, "max_bytes": 1000}
+
+# A command of each kind, that the store of `stocked` can answer, in an order in which all succeed.
+SAMPLES: dict[str, dict[str, Any]] = {
+    "publish": JOBS | {"publish_id": "p1", "lists": {"payload": [b"one"]}},
+    "claim": CLAIM,
+    "held": CONSUMER,
+    "settle": JOBS | {"incarnation": "", "group": "", "verdict": "ack", "tokens": [{"lease_id": 1, "indexes": [0]}]},
+    "release_consumer": CONSUMER,
+    "move": JOBS | {"ids": ["a"], "due": 5},
+    "cancel": JOBS | {"ids": ["b"]},
+    "redrive": JOBS | {"group": ""},
+    "purge_dead": JOBS | {"group": ""},
+    "create_topic": {"tenant": "default", "topic": "new", "settings": {"kind": "queue"}, "exist_ok": True},
+    "update_topic": JOBS | {"changes": {"lease": 1}},
+    "archived": ORDERS | {"partition": 0, "offset": 0},
+    "create_group": ORDERS | {"group": "new", "settings": {}, "start": {"word": "earliest"}, "exist_ok": True},
+    "update_group": GROUP | {"changes": {"lease": 1}, "paused": True},
+    "seek": GROUP | {"start": {"word": "latest"}},
+    "pause_store": {"tenant": "default", "paused": False},
+    "read": ORDERS | {"partition": 0, "offset": 0, "max_messages": 10, "max_bytes": 1000},
+    "tail": ORDERS | {"places": [[0, 0]]},
+    "offset_at": ORDERS | {"at_ms": 0},
+    "get": JOBS | {"id": "a"},
+    "browse": JOBS | PAGE,
+    "coming": JOBS | {"minutes": 5},
+    "list_events": {"tenant": "default"},
+    "list_dead": JOBS | {"group": ""} | PAGE,
+    "list_topics": {"tenant": "default", "after": "", "limit": 10},
+    "describe_topic": JOBS,
+    "list_groups": ORDERS,
+    "describe_group": GROUP,
+    "check_health": {"tenant": "default", "topic": None, "after": "", "limit": 10},
+    "purge_group": GROUP,
+    "delete_group": GROUP,
+    "purge_topic": JOBS,
+    "delete_topic": JOBS | {"force": True},
+}
+
+
+@pytest.fixture
+def stocked(q: duly.Client) -> duly.Client:
+    q.create_topic("jobs", kind="queue")
+    q.publish("jobs", [duly.Message(b"one", id="a"), duly.Message(b"two", id="b")])
+    q.create_topic("orders", kind="log", archive=True)
+    q.create_group("orders", "billing", start="earliest")
+    q.publish("orders", [b"1", b"2"])
+    return q
+
+
+def by_session(here: Here) -> Callable[[str, Any], bytes]:
+    raw = here.session()
+
+    def ask(name: str, body: Any) -> bytes:
+        answer, _ = raw.ask(name, body)
+        assert answer.fault is None, answer.fault
+        return bytes(answer.body)
+
+    return ask
+
+
+def by_action(here: Here) -> Callable[[str, Any], bytes]:
+    client = here.raw()
+
+    def ask(name: str, body: Any) -> bytes:
+        found = list(client.do_action(flight.Action(name, encode(body))))
+        return found[0].body.to_pybytes()
+
+    return ask
+
+
+def test_every_operation_has_a_name_an_answer_and_a_sample_here() -> None:
+    assert set(ANSWERS) == OPERATIONS
+    assert set(NAMES) == OPERATIONS
+    assert set(COMMANDS) == set(SAMPLES)
+
+
+def test_every_field_of_every_command_is_checked() -> None:
+    fields = {field.name for kind in OPERATIONS for field in msgspec.structs.fields(kind)}
+    fields -= {field.name for field in msgspec.structs.fields(COMMANDS["publish"])} - {"tenant", "topic"}
+    assert fields <= set(CHECKS)
+    unused = set(CHECKS) - {name for kind in OPERATIONS for name in get_type_hints(kind)}
+    assert not unused
+
+
+def test_every_error_has_a_status_of_flights_and_travels_whole() -> None:
+    assert {kind.code for kind in every_error()} == set(STATUSES)
+
+
+@pytest.mark.parametrize("way", [by_session, by_action])
+def test_every_operation_is_answered(here: Here, stocked: duly.Client, way: Any) -> None:
+    ask = way(here)
+    for name, sample in SAMPLES.items():
+        command = sample | {"incarnation": here.broker.incarnation} if name == "settle" else sample
+        body = ask(name, command)
+        if name == "claim":
+            assert msgspec.msgpack.decode(body, type=Handed).leases
+        elif name == "held":
+            assert len(msgspec.msgpack.decode(body)) == 1
+        else:
+            decode_answer(COMMANDS[name], body)
+
+
+@pytest.mark.parametrize("way", [by_session, by_action])
+def test_what_concerns_the_whole_store_is_answered(here: Here, way: Any) -> None:
+    ask = way(here)
+    msgspec.msgpack.decode(ask("clock", None), type=ClockReading)
+    msgspec.msgpack.decode(ask("accept_clock", None), type=ClockReading)
+    assert msgspec.msgpack.decode(ask("examine", None), type=list[Finding])
+
+
+def test_the_actions_are_listed(here: Here) -> None:
+    listed = {action.type: action.description for action in here.raw().list_actions()}
+    assert set(listed) == {"hello", *COMMANDS}
+    assert all(listed.values())
+
+
+def test_a_claim_by_action_brings_its_messages_however_many(here: Here, stocked: duly.Client) -> None:
+    stocked.publish("jobs", [b"%d" % number for number in range(500)])
+    found = list(here.raw().do_action(flight.Action("claim", encode(CLAIM | {"max_messages": 500, "max_bytes": 9999}))))
+    handed = msgspec.msgpack.decode(found[0].body.to_pybytes(), type=Handed)
+    batch = pa.ipc.open_stream(found[1].body).read_next_batch()
+    claimed = from_wire(handed, batch)
+    assert claimed.count == batch.num_rows == 500
+
+
+def test_a_claim_in_a_session_brings_arrow_to_one_who_asks_for_it(here: Here, stocked: duly.Client) -> None:
+    raw = here.session()
+    answer, batch = raw.ask("claim", CLAIM, arrow=True)
+    assert answer.fault is None
+    assert batch.column("payload").to_pylist() == [b"one", b"two"]
+
+
+def test_an_unknown_action_exchange_ticket_or_flight_is_refused_with_a_code(here: Here) -> None:
+    client = here.raw()
+    nothing = flight.FlightDescriptor.for_command(b"nothing")
+    asked: list[Callable[[], Any]] = [
+        lambda: list(client.do_action(flight.Action("nothing", b""))),
+        lambda: client.do_get(flight.Ticket(b"nothing")).read_all(),
+        lambda: client.get_flight_info(nothing),
+        lambda: list(client.list_flights()),
+    ]
+    for ask in asked:
+        with pytest.raises(flight.FlightError) as caught:
+            ask()
+        assert b"invalid_argument" in caught.value.extra_info
+        assert "Traceback" not in str(caught.value)
+    # What is raised there, pyarrow tells with a traceback: so nothing is.
+    assert client.get_schema(nothing).schema == delivered_schema()
+    for descriptor in (nothing, flight.FlightDescriptor.for_path("duly.session")):
+        writer, reader = client.do_exchange(descriptor)
+        with pytest.raises(flight.FlightError, match="no such exchange"):
+            reader.read_chunk()
+        with pytest.raises(flight.FlightError):
+            writer.close()
