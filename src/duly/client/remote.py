@@ -179,14 +179,14 @@ class Remote:
 
     # Asking
 
-    def _line(self, deadline: float, schema: Any = None) -> Line:
-        """A line to whichever broker answers before the deadline. Raises Unavailable."""
+    def _line(self, deadline: float, schema: Any = None, *, wakes: int | None = None) -> Line:
+        """A line to whichever broker answers before the deadline, or a wake after `wakes`. Raises Unavailable."""
         tries = 0
         while True:
             try:
                 return self._lines.take(deadline, schema)
             except Broken as error:
-                if monotonic_s() >= deadline:
+                if monotonic_s() >= deadline or wakes not in (None, self.wakes):
                     raise unavailable(str(error)) from error
                 self._pause(tries, deadline)
                 tries += 1
@@ -309,17 +309,17 @@ class Remote:
     # Watching
 
     def look(self, line: Line | None, command: Claim, deadline: float) -> tuple[Line, Claimed]:
-        """Claims what is due now, on a line whose session remembers what it looked at."""
-        tries = 0
+        """Claims what is due now, on a line whose session remembers what it looked at. A wake ends its tries."""
+        tries, wakes = 0, self.wakes
         while True:
-            line = line or self._line(deadline)
+            line = line or self._line(deadline, wakes=wakes)
             line.deadline = deadline + 2
             left_ms = max(1, int((deadline - monotonic_s()) * 1000))
             try:
                 answer, batch = self._asked(line, make_request("look", command, left_ms), keeps=True)
             except Broken as error:
                 line = None
-                if monotonic_s() >= deadline:
+                if monotonic_s() >= deadline or self.wakes != wakes:
                     raise unavailable(str(error)) from error
                 self._pause(tries, deadline)
                 tries += 1
