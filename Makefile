@@ -45,9 +45,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# The broker is a later issue; until then a store is opened by the process that uses it.
-serve:
-	@echo 'There is no broker yet (see CHANGELOG.md): connect to a file, as README.md shows.' >&2; exit 1
+# A broker on app.duly here. Another store, other ports: make serve SERVE_ARGS='--store shop.duly --http-port 0 --flight-port 0'
+serve: setup
+	exec $(BIN)/duly serve $(SERVE_ARGS)
 
 # Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='tests/unit -k lease'
 test: setup strace

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -41,6 +44,7 @@ def main() -> None:
                     workers,
                     what_happened,
                     a_backup,
+                    a_broker,
                     how_fast,
                 ),
                 start=1,
@@ -289,6 +293,30 @@ def a_backup(q: duly.Client, path: str) -> None:
         say.print(f"   {taken.bytes / 1e6:.1f} MB; restored: {rows[0][0]} row of ours, and the queues, paused")
         assert not again.claim("payments")
         again.resume_store()
+
+
+def a_broker(q: duly.Client, path: str) -> None:
+    """A broker: the same API from any process, through duly://"""
+    serve = [sys.executable, "-m", "duly", "serve", "--store", path, "--http-port", "0", "--flight-port", "0", "--json"]
+    # Its log goes nowhere: the act tells.
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        with duly.connect(url) as remote:
+            remote.create_topic("letters", kind="queue")
+            remote.publish("letters", [b"letter %d" % n for n in range(1000)])
+            began = time.monotonic()
+            with remote.claim("letters", max_messages=999) as batch:
+                took_ms = 1000 * (time.monotonic() - began)
+            say.print(f"   {url}: published 1,000, claimed {len(batch)} of them in {took_ms:.1f} ms, acked")
+        # The file is the same: who has it open needs no broker.
+        with q.claim("letters") as rest:
+            say.print(f"   the last one, {rest.payloads[0].decode()!r}, was claimed from the file meanwhile")
+            assert (len(batch), rest.payloads) == (999, [b"letter 999"])
+        process.terminate()
+        process.wait(30)
+        say.print(f"   told to stop, it drained and ended with {process.returncode}")
+        assert process.returncode == 0
 
 
 def how_fast(q: duly.Client, path: str) -> None:

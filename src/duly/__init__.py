@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.connect import connect, list_backups, restore, verify_backups
     from .client.consume import Consumption
+    from .client.producer import Producer
     from .store.contract import Backup
     from .store.sqlite.application import Transaction
     from .workers.verdict import Bury, RetryLater
@@ -74,6 +75,7 @@ _LAZY = {
     "Bury": "duly.workers.verdict",
     "Client": "duly.client.client",
     "Consumption": "duly.client.consume",
+    "Producer": "duly.client.producer",
     "Delivery": "duly.client.batch",
     "RetryLater": "duly.workers.verdict",
     "Settled": "duly.client.batch",
@@ -139,6 +141,7 @@ __all__ = [
     "NotFound",
     "OffsetTruncated",
     "PartitionDescription",
+    "Producer",
     "PublishError",
     "PublishUnknown",
     "QueuedMessage",

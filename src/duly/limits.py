@@ -74,8 +74,20 @@ class Limits:
     request_bytes_max: int = 192 * 1024 * 1024
     # What all requests under way may hold together.
     requests_bytes_max: int = 1024 * 1024 * 1024
-    # Blocking calls at work at once; more of them wait for a thread.
+    # Blocking calls at work at once; more of them wait for a thread, and past that they are refused.
     calls_at_once_max: int = 32
+    calls_waiting_max: int = 4_096
+    # Over HTTP a batch is JSON, in memory several times over; a slow reader holds it while it reads.
+    http_bytes_default: int = 8 * 1024 * 1024
+    http_bytes_max: int = 64 * 1024 * 1024
+    # A client has so long to send its header, and so long for a body, and a second more for so many bytes of it.
+    header_ms_max: int = 10_000
+    header_bytes_max: int = 64 * 1024
+    request_ms_max: int = 30_000
+    request_bytes_a_second_min: int = 64 * 1024
+    # A client that takes nothing of its answer for so long is cut off; a connection that idles is closed.
+    unread_ms_max: int = 30_000
+    connection_idle_ms_max: int = 75_000
 
 
 LIMITS = Limits()

@@ -10,42 +10,57 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
 from .broker.broker import Broker
 from .client.connect import open_home
-from .events import Listener
+from .clock import monotonic_s
+from .errors import Unavailable
+from .events import Listener, log
 from .flight.server import FlightServer
+from .http.guard import LOOPBACK
+from .http.server import HttpServer
 
 DRAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens; port 0 takes any that is free."""
+    """Where a broker listens; port 0 takes any that is free. `names` are what it may be called by over HTTP, too."""
 
     host: str = "127.0.0.1"
     http_port: int = 8470
     flight_port: int = 8471
+    names: tuple[str, ...] = ()
 
 
 class Served:
-    """A broker with its surfaces, in this process."""
+    """A broker with its surfaces, in this process. Raises Unavailable when it cannot listen there."""
 
     def __init__(self, store: str, address: Address, *, on_event: Listener | None = None) -> None:
+        check_free(address.host, address.http_port)
+        check_free(address.host, address.flight_port)
         self.broker = Broker(open_home(store, on_event=on_event))
         try:
-            self.flight = FlightServer(self.broker, address.host, address.flight_port)
+            self.http = HttpServer(
+                self.broker, address.host, address.http_port, hosts={*LOOPBACK, address.host, *address.names}
+            )
+            self.flight = FlightServer(self.broker, in_url(address.host), address.flight_port)
         except BaseException:
             self.broker.shut()
             raise
+        self.http.start()
 
     def drain(self) -> None:
         """Takes nobody in, and waits for what is under way."""
+        until = monotonic_s() + DRAIN_S
         self.broker.drain()
         self.flight.finish(DRAIN_S)
+        self.http.drain(max(0.0, until - monotonic_s()))
 
     def close(self) -> None:
         """Ends in order; everything that was accepted is stored."""
@@ -53,8 +68,32 @@ class Served:
         self.broker.shut()
 
 
-def run_until_told(served: Served) -> None:
-    """Serves until SIGTERM or SIGINT, then drains and ends the process: streams of Flight's cannot be made to end."""
+def check_free(host: str, port: int) -> None:
+    """Raises Unavailable when nobody can listen there. gRPC itself would not say why."""
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(where)
+            # A port that another listens on can be bound, but not listened on.
+            tried.listen(1)
+    except OSError as error:
+        raise Unavailable(
+            f"Nobody can listen at {in_url(host)}:{port}: {error.strerror or error}. "
+            "Is another broker there? Choose another host or port; 0 takes any that is free."
+        ) from error
+
+
+def in_url(host: str) -> str:
+    """A host as addresses have it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def run_until_told(served: Served, *, ready: Callable[[], None] = lambda: None) -> None:
+    """Serves until SIGTERM or SIGINT, then drains and ends the process: streams of Flight's cannot be made to end.
+
+    `ready` is called once signals are heard: whoever is told by it may send one at once.
+    """
     told = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -64,6 +103,9 @@ def run_until_told(served: Served) -> None:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+    ready()
     told.wait()
+    log.info("told to stop: draining")
     served.close()
+    log.info("stopped")
     os._exit(0)

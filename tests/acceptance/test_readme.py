@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ..surface.brokers import serving
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+URL = "duly://127.0.0.1:8471"
 
 
 def blocks(language: str) -> list[str]:
@@ -19,9 +24,17 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_tours_python_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    tour = "\n".join(blocks("python"))
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[str]:
+    """The broker that README.md has started. Its ports may be somebody else's here, so it has others."""
+    with serving(tmp_path, "--json", "--http-port", "0", "--flight-port", "0") as started:
+        yield started.url
+
+
+def test_the_tours_python_runs_from_top_to_bottom(tmp_path: Path, broker: str) -> None:
+    tour = "\n".join(blocks("python")).replace(URL, broker)
     assert "q.publish" in tour
+    assert broker in tour
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", tour], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
@@ -29,17 +42,27 @@ def test_the_tours_python_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert "the bank is closed" in ran.stdout
 
 
-def test_the_tours_commands_run(tmp_path: Path) -> None:
+def test_the_tours_commands_run(tmp_path: Path, broker: str) -> None:
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("duly ")]
     assert len(commands) >= 5
+    assert "duly serve" in [command.partition("#")[0].strip() for command in commands]
     for block in blocks("python"):
         # One that begins with the name of a file is that file.
         if named := re.match(r"# (\w+\.py)\n", block):
             (tmp_path / named[1]).write_text(block, encoding="utf-8")
     for command in commands:
-        words = shlex.split(command)
+        words = shlex.split(command.replace(URL, broker), comments=True)
+        if words[1] == "serve":
+            continue
         ran = subprocess.run([BIN / words[0], *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert ran.returncode == 0, f"{command}: {ran.stderr}"
+
+
+def test_the_tours_profiles_are_profiles(tmp_path: Path, broker: str) -> None:
+    (profiles,) = blocks("toml")
+    (tmp_path / "config.toml").write_text(profiles.replace(URL, broker), encoding="utf-8")
+    env = {**os.environ, "DULY_CONFIG": str(tmp_path / "config.toml")}
+    subprocess.run([BIN / "duly", "topics", "list", "--profile", "shop"], env=env, check=True, timeout=60)
 
 
 def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
@@ -88,6 +111,19 @@ def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
             {"small_us", "large_us", "cost_ratio", "rss_mb", "pause_ms_max"},
         ),
         ("bench midnight --messages 3000 --json", {"early", "ratio", "pause_ms_max"}),
+        (
+            "bench lifecycle --kind log --batch 100 --messages 2000 --broker --json",
+            {"lifecycle_per_s", "embedded_lifecycle_per_s", "lifecycle_to_embedded", "publish_to_embedded"},
+        ),
+        (
+            "bench lifecycle --kind queue --batch 100 --messages 3000 --broker --json",
+            {"lifecycle_per_s", "embedded_lifecycle_per_s", "lifecycle_to_embedded", "claim_ack_to_embedded"},
+        ),
+        ("bench latency --messages 50 --broker --json", {"p50_ms", "p99_ms", "embedded_p50_ms", "p50_to_embedded"}),
+        (
+            "bench timeline --messages 500 --span-s 1 --broker --json",
+            {"early", "missing", "late_p99_ms", "embedded_late_p99_ms", "late_p99_to_embedded"},
+        ),
     ],
 )
 def test_a_benchmark_prints_one_json_line_last(command: str, figures: set[str], tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ class Known:
     exact: bool = True
     states: set[str] = field(default_factory=lambda: {ABSENT, OPEN})
     held_until: int = 0
+    # Or until then, if an extension in doubt was done: it may have been meant to shorten the lease.
+    held_perhaps: int = 0
     # Cancelled under a lease: yes, no, or nobody knows.
     marked: bool | None = False
     # It was dead, or stored only when it was repeated: it stands behind others of its lane now.
@@ -185,6 +187,7 @@ class Model:
         if one.marked:
             raise Broken(f"{one} was delivered at {now}: it was cancelled under its lease")
         one.states, one.held_until, one.marked, one.exact = {OPEN}, until, False, False
+        one.held_perhaps = 0
         self.deliveries += 1
         return one
 
@@ -193,7 +196,7 @@ class Model:
         if one.states <= {ACKED, DEAD, GONE} and one.marked is False:
             raise Broken(f"{one} was settled again by {what}")
         if what == "extend":
-            one.held_until = self.at + begin["lease"] * 1000
+            one.held_until, one.held_perhaps = self.at + begin["lease"] * 1000, 0
             return
         one.held_until = 0
         if what == "ack":
@@ -292,7 +295,12 @@ class Model:
             one.priority = -1
 
     def _perhaps_settled(self, one: Known, begin: dict[str, Any]) -> None:
-        if OPEN not in one.states or begin["what"] == "extend":
+        if OPEN not in one.states:
+            return
+        if begin["what"] == "extend":
+            if one.held_until > self.at:
+                ends = one.held_until, self.at + begin["lease"] * 1000
+                one.held_until, one.held_perhaps = min(ends), max(ends)
             return
         after = {"ack": ACKED, "bury": DEAD}.get(begin["what"], OPEN)
         one.states = one.states | {after}

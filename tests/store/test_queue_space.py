@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import duly
+from duly.engine.publish import make_publish_id
 
 from .conftest import Home, sharp
 from .patience import eventually
@@ -198,3 +199,51 @@ def test_a_store_with_a_queue_is_found_whole(q: duly.Client, jobs: str, clock: d
     q.claim(jobs, max_messages=500).nack()
     q.bury(q.claim(jobs, max_messages=10))
     assert not [finding for finding in q.examine() if finding.level in ("alert", "error")]
+
+
+def repeatable(clock: duly.ManualClock) -> str:
+    """A publish id as clients of a broker make them."""
+    return make_publish_id(clock.now_ms(), repeatable=True)
+
+
+def test_a_publish_is_not_stored_again_though_its_messages_are_gone(
+    q: duly.Client, jobs: str, clock: duly.ManualClock
+) -> None:
+    one, many = repeatable(clock), repeatable(clock)
+    first = q.publish(jobs, b"one", publish_id=one)
+    q.publish(jobs, b"another")
+    others = q.publish(jobs, [b"%d" % n for n in range(3000)], publish_id=many)
+    assert q.claim(jobs, max_messages=4000).ack().done == 3002
+    chores(clock, lambda: part(q).blocks == 0)
+    again = q.publish(jobs, b"one", publish_id=one)
+    assert again.duplicate
+    assert again.positions == first.positions
+    assert q.publish(jobs, [b"%d" % n for n in range(3000)], publish_id=many).positions == others.positions
+    assert q.describe_topic(jobs).messages == 0
+
+
+def test_nor_are_those_whose_block_went_from_the_middle_of_the_log(
+    q: duly.Client, jobs: str, clock: duly.ManualClock, reopen: Callable[[], duly.Client]
+) -> None:
+    q.publish(jobs, duly.Message(b"next year", due=86_400 * 365))
+    clock.advance(600)
+    ids = [repeatable(clock) for _ in range(30)]
+    for publish_id in ids:
+        q.publish(jobs, [b"x" * 100] * 1000, publish_id=publish_id)
+        q.claim(jobs, max_messages=1000).ack()
+    chores(clock, lambda: part(q).blocks <= 2)
+    q.close()
+    q = reopen()
+    assert all(q.publish(jobs, [b"x" * 100] * 1000, publish_id=publish_id).duplicate for publish_id in ids)
+    assert q.describe_topic(jobs).messages == 1
+
+
+def test_publishes_that_are_gone_are_forgotten_after_an_hour(
+    q: duly.Client, jobs: str, clock: duly.ManualClock
+) -> None:
+    publish_id = repeatable(clock)
+    q.publish(jobs, b"one", publish_id=publish_id)
+    q.claim(jobs).ack()
+    chores(clock, lambda: part(q).blocks == 0)
+    clock.advance(3700)
+    chores(clock, lambda: not q.publish(jobs, b"one", publish_id=publish_id).duplicate)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import duly
+from duly.engine.settling import Settle, Token
 
 from .patience import eventually
 
@@ -468,3 +469,17 @@ def test_held_gives_a_batch_a_group(q: duly.Client, orders: str) -> None:
         ("billing", [b"a", b"b"]),
     ]
     assert [batch.group for batch in q.held(topic=orders, group="audit")] == ["audit"]
+
+
+@pytest.mark.parametrize("verdict", ["ack", "nack", "release", "bury", "extend"])
+@pytest.mark.parametrize("indexes", [None, (0,)])
+def test_a_token_in_the_name_of_another_group_changes_nothing(
+    q: duly.Client, orders: str, verdict: str, indexes: tuple[int, ...] | None
+) -> None:
+    q.create_group(orders, "audit")
+    q.publish(orders, [b"a", b"b"])
+    held = q.claim(orders, group="billing")
+    (token,) = held.open_tokens()
+    asked = Settle("default", held.incarnation, orders, "audit", verdict, (Token(token.lease_id, indexes),), 1000)
+    assert q._alive().do(asked, deadline=None).lost == [(token.lease_id, indexes and indexes[0])]
+    assert held.ack().done == 2

@@ -78,7 +78,9 @@ def refused(*args: str, stdin: bytes | str | None = None) -> Ran:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every run has a folder of its own, with no store yet."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DULY_STORE", raising=False)
+    for name in ("DULY_STORE", "DULY_URL", "DULY_PROFILE", "DULY_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config-here"))
     return tmp_path
 
 
@@ -144,7 +146,10 @@ def examples_of(command: Any) -> list[str]:
 
 
 COMMANDS = dict(every_command())
-EXAMPLES = [(path, example) for path, command in COMMANDS.items() for example in examples_of(command)]
+# One that serves does not end by itself: test_cli_serve.py runs its examples.
+EXAMPLES = [
+    (path, example) for path, command in COMMANDS.items() if path != "serve" for example in examples_of(command)
+]
 
 
 def run_example(example: str, *more: str) -> Ran:
@@ -157,7 +162,7 @@ class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
-            + words("backup restore pause resume")
+            + words("backup restore pause resume serve")
             + words("health export import events")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
@@ -245,6 +250,61 @@ GROUP_COMMANDS = {
 # These name no topic themselves.
 WITHOUT_NAMES = {"release": "--consumer c", "work": "tasks:workers", "backup": "backups"}
 
+# These make a store, or ask none.
+MADE_OR_NOT_ASKED = ["topics create", "limits", "restore", "serve"]
+
+
+# What is written well and cannot be done, and what the error says.
+REFUSED = [
+    ("topics create orders --kind log", "exists"),
+    ("topics create $mine --kind log", "Duly's own"),
+    ("topics create x --kind log --lease 1ms", "lease"),
+    ("topics create x --kind log --partitions 0", "partitions"),
+    ("topics create x --kind log --payload-bytes-max 1TB", "payload_bytes_max"),
+    ("topics create x --kind log --max-attempts 10001", "max_attempts"),
+    ("topics delete orders", "--force"),
+    ("groups create orders billing", "exists"),
+    ("groups create orders g --start 999", "999"),
+    ("groups update orders billing --lease 100d", "lease"),
+    ("groups seek orders billing --offset 999", "999"),
+    ("groups seek orders billing --offset 0 --partition 7", "partition"),
+    ("publish orders x --partition 7", "partition"),
+    ("publish orders x --ttl 0", "ttl"),
+    ("publish orders --file missing.txt", "missing.txt"),
+    ("publish orders --file .", "directory"),
+    ("claim orders --group billing -n 1000000", "max_messages"),
+    ("claim orders --group billing --lease 1ms", "lease"),
+    ("read orders --partition 7", "partition"),
+    ("read orders --offset 999", "999"),
+    ("dead show orders order-1 --group billing", "duly dead list orders --group billing"),
+    ("dead redrive orders --group billing --rate 0", "rate"),
+    ("dead redrive orders --group billing --rate nan", "rate"),
+    ("dead show emails welcome-42", "duly dead list emails"),
+    ("publish orders x --due 5m", "due"),
+    ("publish orders x --priority 5", "priority"),
+    ("publish orders x --lane acme", "lane"),
+    ("publish emails x --partition 0", "partition"),
+    ("publish emails x --due 4000d", "due"),
+    ("topics create x --kind log --dedupe 5m", "queues"),
+    ("topics create x --kind log --lane-weight acme=3", "queues"),
+    ("topics create x --kind queue --lane-weight acme=0", "weight"),
+    ("topics create x --kind queue --lane-max-in-flight 0", "max_in_flight"),
+    ("topics update orders --lane-rate 5", "queues"),
+    ("read emails", "queue"),
+    ("groups create emails g", "queue"),
+    ("groups seek emails queue --to latest", "queue"),
+    ("groups delete emails queue", "queue"),
+    ("move orders order-1 --due 5m", "log"),
+    ("move emails welcome-42 --due 4000d", "due"),
+    ("cancel orders order-1", "log"),
+    ("get orders order-1", "log"),
+    ("get emails nothing", "duly browse emails"),
+    ("browse orders", "log"),
+    ("browse emails --priority 9-0", "priority"),
+    ("browse emails --priority 70000", "priority"),
+    ("coming orders", "log"),
+]
+
 
 def filled(path: str, template: str, topic: str, group: str) -> list[str]:
     names = {"T": topic, "G": group}
@@ -255,7 +315,7 @@ class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
-        without_names |= set(words("restore pause resume"))
+        without_names |= set(words("restore pause resume serve"))
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)
@@ -273,7 +333,7 @@ class TestErrors:
         assert "no group 'nobody'" in ran.err
         assert "duly groups create" in ran.err
 
-    @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in ("topics create", "limits", "restore")])
+    @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in MADE_OR_NOT_ASKED])
     def test_a_missing_store_is_said_and_not_made(self, path: str, folder: Path) -> None:
         template = (TOPIC_COMMANDS | GROUP_COMMANDS).get(path, WITHOUT_NAMES.get(path, ""))
         ran = refused(*filled(path, template, "orders", "billing"))
@@ -390,58 +450,7 @@ class TestErrors:
     def test_an_option_with_too_much_or_too_little_is_a_usage_error(self, line: str, shop: Path) -> None:
         assert refused(*words(line)).code == 2
 
-    @pytest.mark.parametrize(
-        ("line", "told"),
-        [
-            ("topics create orders --kind log", "exists"),
-            ("topics create $mine --kind log", "Duly's own"),
-            ("topics create x --kind log --lease 1ms", "lease"),
-            ("topics create x --kind log --partitions 0", "partitions"),
-            ("topics create x --kind log --payload-bytes-max 1TB", "payload_bytes_max"),
-            ("topics create x --kind log --max-attempts 10001", "max_attempts"),
-            ("topics delete orders", "--force"),
-            ("groups create orders billing", "exists"),
-            ("groups create orders g --start 999", "999"),
-            ("groups update orders billing --lease 100d", "lease"),
-            ("groups seek orders billing --offset 999", "999"),
-            ("groups seek orders billing --offset 0 --partition 7", "partition"),
-            ("publish orders x --partition 7", "partition"),
-            ("publish orders x --ttl 0", "ttl"),
-            ("publish orders --file missing.txt", "missing.txt"),
-            ("publish orders --file .", "directory"),
-            ("claim orders --group billing -n 1000000", "max_messages"),
-            ("claim orders --group billing --lease 1ms", "lease"),
-            ("read orders --partition 7", "partition"),
-            ("read orders --offset 999", "999"),
-            ("dead show orders order-1 --group billing", "duly dead list orders --group billing"),
-            ("dead redrive orders --group billing --rate 0", "rate"),
-            ("dead redrive orders --group billing --rate nan", "rate"),
-            ("dead show emails welcome-42", "duly dead list emails"),
-            ("publish orders x --due 5m", "due"),
-            ("publish orders x --priority 5", "priority"),
-            ("publish orders x --lane acme", "lane"),
-            ("publish emails x --partition 0", "partition"),
-            ("publish emails x --due 4000d", "due"),
-            ("topics create x --kind log --dedupe 5m", "queues"),
-            ("topics create x --kind log --lane-weight acme=3", "queues"),
-            ("topics create x --kind queue --lane-weight acme=0", "weight"),
-            ("topics create x --kind queue --lane-max-in-flight 0", "max_in_flight"),
-            ("topics update orders --lane-rate 5", "queues"),
-            ("read emails", "queue"),
-            ("groups create emails g", "queue"),
-            ("groups seek emails queue --to latest", "queue"),
-            ("groups delete emails queue", "queue"),
-            ("move orders order-1 --due 5m", "log"),
-            ("move emails welcome-42 --due 4000d", "due"),
-            ("cancel orders order-1", "log"),
-            ("get orders order-1", "log"),
-            ("get emails nothing", "duly browse emails"),
-            ("browse orders", "log"),
-            ("browse emails --priority 9-0", "priority"),
-            ("browse emails --priority 70000", "priority"),
-            ("coming orders", "log"),
-        ],
-    )
+    @pytest.mark.parametrize(("line", "told"), REFUSED)
     def test_what_duly_refuses_exits_with_1(self, line: str, told: str, shop: Path) -> None:
         ran = refused(*words(line))
         assert ran.code == 1
@@ -459,7 +468,7 @@ class TestErrors:
             assert ran.code == 1
             assert "\x1b" not in ran.err
 
-    @pytest.mark.parametrize("store", ["", ".", "duly://broker:8471"])
+    @pytest.mark.parametrize("store", ["", ".", "duly://", "postgresql://x"])
     def test_a_store_that_is_no_file_is_refused(self, store: str) -> None:
         assert refused("topics", "list", "--store", store).code == 1
 

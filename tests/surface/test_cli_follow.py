@@ -46,6 +46,8 @@ def test_it_shows_what_comes_to_any_partition(q: duly.Client) -> None:
         process.terminate()
 
 
+# A broker's client looks after its lines meanwhile (client/lines.py).
+@pytest.mark.parametrize("q", ["file"], indirect=True)
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 def test_it_sleeps_while_nothing_comes(q: duly.Client) -> None:
     with running("read", "orders", "--follow", "--json") as process:

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 import duly
+
+from .brokers import served
 
 DULY = Path(sys.executable).parent / "duly"
 
@@ -23,7 +25,9 @@ DULY = Path(sys.executable).parent / "duly"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DULY_STORE", raising=False)
+    for name in ("DULY_STORE", "DULY_URL", "DULY_PROFILE", "DULY_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config-here"))
     return tmp_path
 
 
@@ -58,16 +62,26 @@ def terminal() -> Iterator[tuple[int, int]]:
         os.close(theirs)
 
 
-@pytest.fixture
-def q(folder: Path) -> Iterator[duly.Client]:
-    """The store that `duly` finds in this folder, with a topic and a group."""
-    with duly.connect(folder / "app.duly") as client:
+@pytest.fixture(params=["file", "broker"])
+def q(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[duly.Client]:
+    """A topic and a group in the store that `duly` finds in this folder, or that a broker has."""
+    with duly.connect(folder / ("app.duly" if request.param == "file" else "served.duly")) as client, ExitStack() as on:
         client.create_topic("orders", kind="log")
         client.create_group("orders", "billing")
+        if request.param == "broker":
+            monkeypatch.setenv("DULY_URL", on.enter_context(served(folder / "served.duly")))
         yield client
 
 
-def test_the_first_five_minutes() -> None:
+@pytest.mark.parametrize("through", ["file", "broker"])
+def test_the_first_five_minutes(through: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as on:
+        if through == "broker":
+            monkeypatch.setenv("DULY_URL", on.enter_context(served(folder / "served.duly")))
+        five_minutes()
+
+
+def five_minutes() -> None:
     run("topics", "create", "orders", "--kind", "log")
     run("groups", "create", "orders", "billing")
     run("publish", "orders", "--lines", stdin="grüße\nhello\n".encode())

@@ -1,7 +1,7 @@
 """publish, claim, ack: how many messages a second go through, beside what the disk can do at all.
 
 The floor is a bare loop that writes the same bytes and syncs them, a batch at a time. Both run in
-turns, a slice each, so that what else the machine does falls on both.
+turns, a slice each, so that what else the machine does falls on both; so do a broker and this process.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import duly
+from duly.bench.brokers import SLICES, beside, own_topics, share
 from duly.bench.floor import Floor
 from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
 
-_SLICES = 20
+_GROUP = "bench"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,60 +31,94 @@ class Load:
     payload_bytes: int
     claim_batch: int = 1000
 
+    @property
+    def batches(self) -> int:
+        """How many publishes."""
+        return max(1, self.messages // self.batch)
+
 
 def measure(client: duly.Client, folder: Path, load: Load) -> dict[str, float]:
     """Runs the load once and returns rates a second."""
-    client.create_topic("bench", kind="log", exist_ok=True)
-    client.create_group("bench", "bench", exist_ok=True)
-    payloads = [os.urandom(load.payload_bytes) for _ in range(load.batch)]
-    batches = max(1, load.messages // load.batch)
-    client.publish("bench", payloads)
-    with client.claim("bench", group="bench", max_messages=load.batch):
-        pass
-    publish_s, floor_s = _publish_beside_floor(client, folder, load, payloads, batches)
-    claim_s = _timed(lambda: in_threads([lambda: _drain(client, load, batches * load.batch)]))
-    messages = batches * load.batch
+    run = _Run(client, load, "bench")
+    with Floor(folder, b"".join(run.payloads)) as floor:
+        for number in range(SLICES):
+            batches = len(share(load.batches, number, SLICES))
+            run.publish(batches)
+            floor.run(batches)
+    run.drain(load.batches)
+    figures = run.figures()
     return {
-        "messages": messages,
-        "publish_per_s": round(messages / publish_s),
-        "claim_ack_per_s": round(messages / claim_s),
-        "lifecycle_per_s": round(messages / (publish_s + claim_s)),
-        "floor_publish_per_s": round(messages / floor_s),
-        "publish_to_floor": round(floor_s / publish_s, 3),
+        **figures,
+        "floor_publish_per_s": round(figures["messages"] / floor.seconds),
+        "publish_to_floor": round(floor.seconds / run.publish_s, 3),
     }
 
 
-def _publish_beside_floor(
-    client: duly.Client, folder: Path, load: Load, payloads: list[bytes], batches: int
-) -> tuple[float, float]:
-    publish_s = 0.0
-    with Floor(folder, b"".join(payloads)) as floor:
-        for number in range(_SLICES):
-            count = batches * (number + 1) // _SLICES - batches * number // _SLICES
-            publish_s += _timed(lambda n=count: _publish(client, load.threads, payloads, n))  # type: ignore[misc]
-            floor.run(count)
-    return publish_s, floor.seconds
+def measure_broker(broker: duly.Client, embedded: duly.Client, load: Load) -> dict[str, float]:
+    """Runs the load through a broker and in this process, in turns; rates a second of both."""
+    with own_topics(broker, "lifecycle") as (topic,):
+        runs = _Run(broker, load, topic), _Run(embedded, load, topic)
+        for number in range(SLICES):
+            for run in runs:
+                batches = len(share(load.batches, number, SLICES))
+                run.publish(batches)
+                run.drain(batches)
+        through, here = (run.figures() for run in runs)
+    ratios = {
+        "publish_to_embedded": "publish_per_s",
+        "claim_ack_to_embedded": "claim_ack_per_s",
+        "lifecycle_to_embedded": "lifecycle_per_s",
+    }
+    return beside(through, here, ratios)
 
 
-def _publish(client: duly.Client, threads: int, payloads: list[bytes], batches: int) -> None:
-    shares = [batches * (n + 1) // threads - batches * n // threads for n in range(threads)]
-    in_threads([partial(_publish_alone, client, payloads, share) for share in shares])
+class _Run:
+    """A topic, and how long publishing to it and draining it took so far."""
 
+    def __init__(self, client: duly.Client, load: Load, topic: str) -> None:
+        self._client = client
+        self._load = load
+        self._topic = topic
+        self.payloads = [os.urandom(load.payload_bytes) for _ in range(load.batch)]
+        self.publish_s = self.claim_s = 0.0
+        client.create_topic(topic, kind="log", exist_ok=True)
+        client.create_group(topic, _GROUP, exist_ok=True)
+        client.publish(topic, self.payloads)
+        with client.claim(topic, group=_GROUP, max_messages=load.batch):
+            pass
 
-def _publish_alone(client: duly.Client, payloads: list[bytes], batches: int) -> None:
-    for _ in range(batches):
-        client.publish("bench", payloads)
+    def publish(self, batches: int) -> None:
+        """Publishes so many batches, from the load's threads."""
+        threads = self._load.threads
+        shares = [len(share(batches, number, threads)) for number in range(threads)]
+        self.publish_s += _timed(lambda: in_threads([partial(self._publish_alone, count) for count in shares]))
 
+    def _publish_alone(self, batches: int) -> None:
+        for _ in range(batches):
+            self._client.publish(self._topic, self.payloads)
 
-def _drain(client: duly.Client, load: Load, messages: int) -> None:
-    """Claims and acks everything, payloads taken out as Python bytes."""
-    got = 0
-    while got < messages:
-        batch = client.claim("bench", group="bench", max_messages=load.claim_batch)
-        got += len(batch.payloads)
-        client.ack(batch)
-        if not len(batch):
-            raise duly.Error(f"Only {got} of {messages} messages came back.")
+    def drain(self, batches: int) -> None:
+        """Claims and acks what so many batches hold, payloads taken out as Python bytes."""
+        self.claim_s += _timed(lambda: in_threads([lambda: self._drain(batches * self._load.batch)]))
+
+    def _drain(self, messages: int) -> None:
+        got = 0
+        while got < messages:
+            batch = self._client.claim(self._topic, group=_GROUP, max_messages=self._load.claim_batch)
+            got += len(batch.payloads)
+            self._client.ack(batch)
+            if not len(batch):
+                raise duly.Error(f"Only {got} of {messages} messages came back.")
+
+    def figures(self) -> dict[str, float]:
+        """Rates a second of all that was published and drained."""
+        messages = self._load.batches * self._load.batch
+        return {
+            "messages": messages,
+            "publish_per_s": round(messages / self.publish_s),
+            "claim_ack_per_s": round(messages / self.claim_s),
+            "lifecycle_per_s": round(messages / (self.publish_s + self.claim_s)),
+        }
 
 
 def _timed(work: Callable[[], None]) -> float:

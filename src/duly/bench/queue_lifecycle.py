@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import duly
+from duly.bench.brokers import SLICES, beside, own_topics, share
 from duly.bench.floor import Floor, Logical, device_bytes
 from duly.bench.queues import as_messages, queue_table, stand
 from duly.bench.threads import in_threads
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SLICES = 20
 _TABLES = 64
 _LEASE_S = 600
 
@@ -62,62 +62,95 @@ class QueueLoad:
 
 def measure(client: duly.Client, folder: Path, load: QueueLoad) -> dict[str, float]:
     """Runs the load once and returns rates a second."""
-    client.create_topic("bench", kind="queue", lease=_LEASE_S)
-    stand(client, "bench", load.standing, load.payload_bytes, load.lanes)
-    tables = [
-        queue_table(load.batch, payload_bytes=load.payload_bytes, lanes=load.lanes, seed=seed)
-        for seed in range(min(_TABLES, load.rounds))
-    ]
-    client.publish("bench", tables[0])
-    client.ack(client.claim("bench", max_messages=load.batch))
+    tables = _tables(load)
+    run = _Run(client, load, "bench", tables)
     with Floor(folder, b"".join(tables[0].column("payload").to_pylist())) as floor, Logical() as logical:
-        run = _Run(client, load, tables, floor)
         before = device_bytes()
-        in_threads([partial(run.work, number) for number in range(load.threads)])
+        for number in range(SLICES):
+            turns = share(load.rounds, number, SLICES)
+            run.take(turns)
+            floor.run(len(turns) * load.batches_a_turn * load.threads)
         written = device_bytes() - before - floor.bytes
-    return _figures(load, run, floor, written, logical.bytes)
-
-
-def _figures(load: QueueLoad, run: _Run, floor: Floor, written: int, logical: int) -> dict[str, float]:
-    messages = load.rounds * load.threads * load.messages_a_turn
-    spent = run.seconds
-    claim_ack_s = spent["claim"] + spent["ack"]
+    payload_bytes = run.messages * load.payload_bytes
     return {
-        "messages": messages,
-        "standing": load.standing,
-        "publish_per_s": round(messages / spent["publish"]),
-        "claim_ack_per_s": round(messages / claim_ack_s),
-        "lifecycle_per_s": round(messages / (spent["publish"] + claim_ack_s)),
-        "claim_per_s": round(messages / spent["claim"]),
-        "pause_ms_max": round(max(run.longest) * 1000, 2),
-        "floor_publish_per_s": round(messages / floor.seconds),
-        "publish_to_floor": round(floor.seconds / spent["publish"], 3),
-        "logical_bytes_per_byte": round(logical / (messages * load.payload_bytes), 2),
-        "device_bytes_per_byte": round(max(0, written) / (messages * load.payload_bytes), 2),
+        **run.figures(),
+        "floor_publish_per_s": round(run.messages / floor.seconds),
+        "publish_to_floor": round(floor.seconds / run.seconds["publish"], 3),
+        "logical_bytes_per_byte": round(logical.bytes / payload_bytes, 2),
+        "device_bytes_per_byte": round(max(0, written) / payload_bytes, 2),
     }
 
 
-class _Run:
-    """The threads, in step with each other."""
+def measure_broker(broker: duly.Client, embedded: duly.Client, load: QueueLoad) -> dict[str, float]:
+    """Runs the load through a broker and in this process, in turns; rates a second of both."""
+    tables = _tables(load)
+    with own_topics(broker, "lifecycle") as (topic,):
+        runs = _Run(broker, load, topic, tables), _Run(embedded, load, topic, tables)
+        for number in range(SLICES):
+            for run in runs:
+                run.take(share(load.rounds, number, SLICES))
+        through, here = (run.figures() for run in runs)
+    ratios = {
+        "publish_to_embedded": "publish_per_s",
+        "claim_ack_to_embedded": "claim_ack_per_s",
+        "lifecycle_to_embedded": "lifecycle_per_s",
+    }
+    return beside(through, here, ratios)
 
-    def __init__(self, client: duly.Client, load: QueueLoad, tables: list[pa.Table], floor: Floor) -> None:
+
+def _tables(load: QueueLoad) -> list[pa.Table]:
+    return [
+        queue_table(load.batch, payload_bytes=load.payload_bytes, lanes=load.lanes, seed=seed)
+        for seed in range(min(_TABLES, load.rounds))
+    ]
+
+
+class _Run:
+    """A queue, and the threads, in step with each other."""
+
+    def __init__(self, client: duly.Client, load: QueueLoad, topic: str, tables: list[pa.Table]) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.longest = [0.0] * load.threads
         self._client = client
         self._load = load
+        self._topic = topic
         # Few messages are what a program has as Messages, not as a table.
         self._batches = [as_messages(table) if load.batch < ARROW_FROM else table for table in tables]
-        self._floor = floor
         self._step = threading.Barrier(load.threads, action=self._stamp)
         self._stamps: list[float] = []
+        client.create_topic(topic, kind="queue", lease=_LEASE_S)
+        stand(client, topic, load.standing, load.payload_bytes, load.lanes)
+        client.publish(topic, tables[0])
+        client.ack(client.claim(topic, max_messages=load.batch))
 
-    def work(self, number: int) -> None:
+    @property
+    def messages(self) -> int:
+        """How many go through in all."""
+        return self._load.rounds * self._load.threads * self._load.messages_a_turn
+
+    def figures(self) -> dict[str, float]:
+        """Rates a second of all turns."""
+        spent, messages = self.seconds, self.messages
+        claim_ack_s = spent["claim"] + spent["ack"]
+        return {
+            "messages": messages,
+            "standing": self._load.standing,
+            "publish_per_s": round(messages / spent["publish"]),
+            "claim_ack_per_s": round(messages / claim_ack_s),
+            "lifecycle_per_s": round(messages / (spent["publish"] + claim_ack_s)),
+            "claim_per_s": round(messages / spent["claim"]),
+            "pause_ms_max": round(max(self.longest) * 1000, 2),
+        }
+
+    def take(self, turns: range) -> None:
+        """Has every thread take these turns."""
+        in_threads([partial(self._work, number, turns) for number in range(self._load.threads)])
+
+    def _work(self, number: int, turns: range) -> None:
         """What one thread does."""
         try:
-            for turn in range(self._load.rounds):
+            for turn in turns:
                 self._turn(number, turn)
-                if number == 0:
-                    self._measure_floor(turn)
         except BaseException:
             # The others would wait for this one for ever.
             self._step.abort()
@@ -127,7 +160,7 @@ class _Run:
         self._step.wait()
         for nth in range(self._load.batches_a_turn):
             batch = self._batches[(turn + nth) % len(self._batches)]
-            self._call(number, partial(self._client.publish, "bench", batch))
+            self._call(number, partial(self._client.publish, self._topic, batch))
         self._step.wait()
         held = self._claim(number)
         self._step.wait()
@@ -140,7 +173,7 @@ class _Run:
         left = self._load.messages_a_turn
         while left:
             most = min(left, self._load.claim_batch)
-            batch = self._call(number, partial(self._client.claim, "bench", max_messages=most))
+            batch = self._call(number, partial(self._client.claim, self._topic, max_messages=most))
             # As Python bytes: what a consumer works with.
             left -= len(batch.payloads)
             held.append(batch)
@@ -161,11 +194,3 @@ class _Run:
             for name, began, ended in zip(("publish", "claim", "ack"), self._stamps, self._stamps[1:], strict=False):
                 self.seconds[name] += ended - began
             self._stamps.clear()
-
-    def _measure_floor(self, turn: int) -> None:
-        """Its part of the floor, every so often: what else the machine does falls on both."""
-        rounds = self._load.rounds
-        done, now = turn * _SLICES // rounds, (turn + 1) * _SLICES // rounds
-        if now > done:
-            turns = rounds * now // _SLICES - rounds * done // _SLICES
-            self._floor.run(turns * self._load.batches_a_turn * self._load.threads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from ..client.client import Client
 from ..client.embedded import Embedded
@@ -19,8 +19,11 @@ from ..engine.operations import WRITES
 from ..engine.tail import Tail, Tailed
 from ..errors import Closed, InvalidArgument, Timeout
 from ..health import Finding
-from ..store.contract import Backup
-from .room import Answered, Room, Waiter
+from ..store.contract import Backup, Transaction
+from .desk import Answered, Waiter
+from .room import Room
+
+R = TypeVar("R")
 
 # How long a call may take that names no time.
 _CALL_S = 30.0
@@ -65,12 +68,19 @@ class Broker:
         )
 
     def submit_claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
-        """Claims in turn; `then` as above. `leave` ends it early: then nothing is told, and nothing stays claimed."""
+        """Claims in turn; `then` as above, perhaps before this returns. `leave` ends it early."""
         return self.room.claim(command, wait_until=wait_until, then=then)
 
-    def leave(self, waiter: Waiter) -> None:
-        """Forgets a claim that nobody waits for any more."""
-        self.room.leave(waiter)
+    def leave(self, waiter: Waiter) -> bool:
+        """Forgets a claim that nobody waits for any more: nothing is told, and nothing stays claimed.
+
+        False: too late. `then` was told, or is at this moment; what it got is to be settled, or `release`d.
+        """
+        return self.room.leave(waiter)
+
+    def release(self, command: Claim, claimed: Claimed) -> None:
+        """Gives back, without waiting, what came for somebody who is not there any more."""
+        self.room.release(command, claimed)
 
     # A Port
 
@@ -78,6 +88,11 @@ class Broker:
         if isinstance(command, Claim):
             return self.claim(command, wait_until=None, deadline=deadline)
         return self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
+
+    def look(self, verb: Callable[[Transaction, Any], R], command: Any) -> R:
+        """Looks at the store by a verb that is no operation of its own."""
+        with self._home.store.read() as tx:
+            return verb(tx, command)
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         if not self.room.is_waited_at(command):
@@ -98,8 +113,10 @@ class Broker:
         waiter = self.room.claim(command, wait_until=wait_until, then=then)
         patience_s = _GRACE_S + (0.0 if wait_until is None else max(0.0, wait_until - monotonic_s()))
         if not told.acquire(timeout=patience_s):
-            self.room.leave(waiter)
-            raise Timeout()
+            if self.room.leave(waiter):
+                raise Timeout()
+            # It is being told at this very moment.
+            told.acquire()
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]
@@ -124,6 +141,9 @@ class Broker:
 
     def now_ms(self) -> int:
         return self._home.now_ms()
+
+    def make_publish_id(self) -> str:
+        return self._home.make_publish_id()
 
     def clock(self) -> ClockReading:
         return self._home.clock()

@@ -1,30 +1,35 @@
 """The waiting room: claims that found nothing wait here, without a thread each, and are served in turn.
 
-    come ──▶ asked ──something──▶ served
+    come ──▶ asked ──something, or an error──▶ told
                │ ▲
-         nothing │ a partition rings, or a due time comes
+         nothing │ a partition rings, a due time comes, somebody comes
                ▼ │
-             waiting ──its time is over──▶ served with nothing
+             waiting ──its time is over──▶ told: nothing
                  └────its client left────▶ forgotten; what was on its way to it is released
 
-A *desk* is the queue before one group. Who comes stands at its end; who was asked for in vain keeps its place; who was
-served and comes again stands at the end again: nobody gets a second batch while another waits with none.
+Before each group stands a queue, its *desk* (desk.py). Who was asked for in vain keeps its place; who was served and
+comes again stands at the end again: nobody gets a second batch while another waits with none.
 
-When something may be claimable the first at the desk is asked for. If it gets something the next two are, then four,
-and so on, until one gets nothing: a thousand who wait for one message cost one claim, and a thousand messages for a
-thousand who wait cost ten merges (claims that are asked for together are one merge).
+When something may be claimable the first at the desk is asked for. If it is served the next two are, then four, and so
+on, until one gets nothing: a thousand who wait for one message cost three claims, and a thousand messages for a
+thousand who wait cost eleven merges (claims that are asked for together are one merge). A desk has one round of these
+under way at a time, so that a busy one is no more than one caller to the writer.
+
+No wake-up is lost. A desk listens before its first claim is asked for: to every ring, until an answer says which
+partitions are its own. A ring during a round causes another round. In one process rings and answers come in the order
+of the commits; rings of other processes come after what they tell of, and so cause a look in vain at worst.
+A topic or group that goes rings, and all who wait there are told, for an error is followed by the next round as well.
 
 Rings come from whoever commits, answers from the writer's thread: neither may wait, and no error may get out there.
+Nothing foreign is called under the lock: neither the store's `submit` nor `then`, which may come back into the room.
 One thread sleeps until the next due time, or the end of the next waiter's patience.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -35,49 +40,11 @@ from ..engine.settling import Settle, Token
 from ..errors import Busy, Closed, Error
 from ..events import log
 from ..limits import LIMITS
+from .alarms import Alarms
+from .desk import Answered, Desk, Key, Waiter, key_of
 
-Answered = Callable[[Claimed | Exception], None]
-_Key = tuple[str, str, str]
-
-# Claims of one desk that are asked for at the same time.
-_ABREAST_MAX = 256
-
-
-class Waiter:
-    """One claim in the room."""
-
-    __slots__ = ("command", "gone", "number", "then", "until")
-
-    def __init__(self, number: int, command: Claim, until: float, then: Answered) -> None:
-        self.number = number
-        self.command = command
-        self.until = until
-        self.then = then
-        self.gone = False
-
-
-class Desk:
-    """The queue before one group."""
-
-    __slots__ = ("abreast", "asked", "hurried", "key", "next_due", "rung", "slots", "waiting")
-
-    def __init__(self, key: _Key) -> None:
-        self.key = key
-        # In the order of their coming, which their numbers have.
-        self.waiting: OrderedDict[int, Waiter] = OrderedDict()
-        # Asked for at this moment.
-        self.asked: dict[int, Waiter] = {}
-        self.abreast = 1
-        # Something rang since the last ones were asked for.
-        self.rung = False
-        # Those who will not wait, to be asked for behind the others.
-        self.hurried: list[Waiter] = []
-        self.slots: frozenset[int] = frozenset()
-        self.next_due: int | None = None
-
-    @property
-    def empty(self) -> bool:
-        return not (self.waiting or self.asked or self.hurried)
+# Where a desk listens that does not know its partitions yet: it hears every ring.
+_EVERYWHERE = frozenset({-1})
 
 
 class Room:
@@ -86,12 +53,11 @@ class Room:
     def __init__(self, store: Any) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._desks: dict[_Key, Desk] = {}
-        self._by_slot: dict[int, set[_Key]] = {}
+        self._desks: dict[Key, Desk] = {}
+        self._by_slot: dict[int, set[Desk]] = {}
         self._count = 0
         self._numbers = itertools.count()
-        # (moment, number, waiter or desk): when to look again, most of it out of date when it comes.
-        self._times: list[tuple[float, int, Waiter | _Key]] = []
+        self._alarms: Alarms[Waiter | Desk] = Alarms()
         self._sooner = threading.Condition(self._lock)
         self._closed = False
         self._thread = threading.Thread(target=self._watch_time, name="duly-room", daemon=True)
@@ -105,129 +71,50 @@ class Room:
 
     def is_waited_at(self, command: Claim) -> bool:
         """Whether somebody waits for what this would claim."""
-        return (command.tenant, command.topic, command.group) in self._desks
+        return key_of(command) in self._desks
 
     def claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
-        """Claims in turn. `then` is told on a thread that must not be kept. Raises Busy when too many wait."""
-        until = -1.0 if wait_until is None else wait_until
-        waiter = Waiter(next(self._numbers), command, until, then)
-        key = (command.tenant, command.topic, command.group)
+        """Claims in turn. `then` is told once, perhaps before this returns, on a thread that must not be kept.
+
+        Raises Busy when too many wait.
+        """
+        key = key_of(command)
         with self._lock:
             if self._closed:
-                raise Closed("The broker is going down. Try another, or again in a moment.")
+                raise _going_down()
             if self._count >= LIMITS.claims_waiting_max:
                 raise Busy("Too many claims wait already. Back off and try again.")
-            desk = self._desks.get(key)
-            if desk is None:
-                desk = self._desks[key] = Desk(key)
+            desk = self._desks.get(key) or self._open(key)
+            waiter = Waiter(next(self._numbers), command, desk, wait_until, then)
+            desk.come(waiter)
             self._count += 1
-            if wait_until is None:
-                desk.hurried.append(waiter)
-            else:
-                desk.waiting[waiter.number] = waiter
-                self._look_at(until, waiter)
-            chosen = self._choose(desk) if not desk.asked else []
-        self._ask(desk, chosen)
+            if wait_until is not None:
+                self._look_at(waiter, wait_until)
+            chosen = [] if desk.asking else desk.begin_round()
+        self._ask(chosen)
         return waiter
 
-    def leave(self, waiter: Waiter) -> None:
-        """Forgets a claim: nobody is there any more to take what it gets."""
+    def leave(self, waiter: Waiter) -> bool:
+        """Forgets a claim: `then` is never told, and what it would have got is released.
+
+        False: too late. `then` was told, or is at this moment, and what it gets is its own to settle.
+        """
         with self._lock:
-            if waiter.gone:
-                return
-            waiter.gone = True
-            self._count -= 1
-            desk = self._desks.get((waiter.command.tenant, waiter.command.topic, waiter.command.group))
-            if desk is not None:
-                desk.waiting.pop(waiter.number, None)
-                self._drop_if_empty(desk)
+            if not self._dismiss(waiter):
+                return False
+            waiter.desk.leave(waiter)
+            self._drop_if_empty(waiter.desk)
+            return True
 
     def close(self) -> None:
-        """Answers everyone who waits with nothing, and takes nobody in."""
+        """Turns everyone away who waits, and takes nobody in. Those asked for at this moment are told their answers."""
         with self._lock:
             self._closed = True
-            waiting = [waiter for desk in self._desks.values() for waiter in desk.waiting.values()]
-            for desk in self._desks.values():
-                desk.waiting.clear()
+            left = [waiter for desk in list(self._desks.values()) for waiter in self._empty(desk)]
             self._sooner.notify()
         self._thread.join()
-        for waiter in waiting:
-            self._serve(waiter, Closed("The broker is going down. Try another, or again in a moment."))
-
-    # Who is asked for, and what they get
-
-    def _choose(self, desk: Desk) -> list[Waiter]:
-        """The next to be asked for; they stand at the desk until they are answered."""
-        chosen = [waiter for _, waiter in zip(range(desk.abreast), desk.waiting.values(), strict=False)]
-        for waiter in chosen:
-            del desk.waiting[waiter.number]
-        chosen += desk.hurried
-        desk.hurried = []
-        desk.asked = {waiter.number: waiter for waiter in chosen}
-        desk.rung = False
-        return chosen
-
-    def _ask(self, desk: Desk, chosen: list[Waiter]) -> None:
-        for waiter in chosen:
-            try:
-                self._store.submit(
-                    WRITES[Claim],
-                    waiter.command,
-                    tenant=waiter.command.tenant,
-                    cost=0,
-                    then=partial(self._answered, desk, waiter),
-                )
-            except Error as error:
-                self._answered(desk, waiter, error)
-
-    def _answered(self, desk: Desk, waiter: Waiter, answer: Claimed | Exception) -> None:
-        """On the writer's thread: nothing may be raised here."""
-        try:
-            self._take_answer(desk, waiter, answer)
-        except Exception:
-            log.exception("the waiting room failed; the claim of %s is lost", waiter.command.consumer)
-
-    def _take_answer(self, desk: Desk, waiter: Waiter, answer: Claimed | Exception) -> None:
-        served = True
-        with self._lock:
-            desk.asked.pop(waiter.number, None)
-            if isinstance(answer, Claimed):
-                self._listen_for(desk, answer)
-                if answer.parcels:
-                    desk.abreast = min(desk.abreast * 2, _ABREAST_MAX)
-                else:
-                    desk.abreast = 1
-                    served = waiter.gone or waiter.until <= monotonic_s() or self._closed
-                    if not served:
-                        desk.waiting[waiter.number] = waiter
-                        # Back to its place: those asked for together come back in their order, before all others.
-                        self._put_back(desk, waiter)
-            again = not desk.asked and (desk.rung or desk.hurried or (desk.abreast > 1 and desk.waiting))
-            chosen = self._choose(desk) if again else []
-            if not desk.asked and desk.waiting and desk.next_due is not None:
-                wait_s = self._store.clock.wait_s(desk.next_due)
-                if wait_s is not None:
-                    self._look_at(monotonic_s() + wait_s, desk.key)
-        if served:
-            self._serve(waiter, answer)
-        self._ask(desk, chosen)
-        with self._lock:
-            self._drop_if_empty(desk)
-
-    def _put_back(self, desk: Desk, waiter: Waiter) -> None:
-        before = [number for number in desk.waiting if number > waiter.number]
-        for number in before:
-            desk.waiting.move_to_end(number)
-
-    def _serve(self, waiter: Waiter, answer: Claimed | Exception) -> None:
-        with self._lock:
-            gone, waiter.gone = waiter.gone, True
-            if not gone:
-                self._count -= 1
-        if not gone:
-            waiter.then(answer)
-        elif isinstance(answer, Claimed) and answer.parcels:
-            self.release(waiter.command, answer)
+        for waiter in left:
+            self._tell(waiter, _going_down())
 
     def release(self, command: Claim, claimed: Claimed) -> None:
         """Gives back at once what nobody is there to take."""
@@ -238,95 +125,169 @@ class Room:
         except Error as error:
             _note_failure(error)
 
-    # When to look again
+    # Who is asked for, and what they get
 
-    def _listen_for(self, desk: Desk, claimed: Claimed) -> None:
-        desk.next_due = claimed.next_due
-        slots = frozenset(self._store.slot(partition) for partition in claimed.partitions)
-        if slots == desk.slots:
-            return
-        for slot in desk.slots:
-            self._by_slot[slot].discard(desk.key)
-        for slot in slots:
-            self._by_slot.setdefault(slot, set()).add(desk.key)
-        desk.slots = slots
+    def _ask(self, chosen: list[Waiter]) -> None:
+        for waiter in chosen:
+            command, then = waiter.command, partial(self._answered, waiter)
+            try:
+                self._store.submit(WRITES[Claim], command, tenant=command.tenant, cost=0, then=then)
+            except Error as error:
+                self._answered(waiter, error)
+
+    def _answered(self, waiter: Waiter, answer: Claimed | Exception) -> None:
+        """On the writer's thread: nothing may be raised here."""
+        try:
+            self._take_answer(waiter, answer)
+        except Exception:
+            log.exception("the waiting room failed; the claim of %s is lost", waiter.command.consumer)
+
+    def _take_answer(self, waiter: Waiter, answer: Claimed | Exception) -> None:
+        desk = waiter.desk
+        served = not isinstance(answer, Claimed) or bool(answer.parcels)
+        over: list[Waiter] = []
+        chosen: list[Waiter] = []
+        with self._lock:
+            if isinstance(answer, Claimed):
+                self._listen_for(desk, answer)
+            there = served and self._dismiss(waiter)
+            if desk.answered(waiter, served=served):
+                over, chosen = self._end_round(desk)
+        if there:
+            self._tell(waiter, answer)
+        elif served:
+            self._give_back(waiter, answer)
+        for one in over:
+            self._tell(one, _going_down() if self._closed else self._nothing(one))
+        self._ask(chosen)
+
+    def _end_round(self, desk: Desk) -> tuple[list[Waiter], list[Waiter]]:
+        """Who goes with nothing, and who is asked for next."""
+        over = [waiter for waiter in desk.end_round(monotonic_s()) if self._dismiss(waiter)]
+        if self._closed:
+            over += self._empty(desk)
+        elif desk.may_get_more:
+            return over, desk.begin_round()
+        elif desk.waiting:
+            self._set_alarm(desk)
+        self._drop_if_empty(desk)
+        return over, []
+
+    def _dismiss(self, waiter: Waiter) -> bool:
+        """Whoever does this, and nobody else, tells it its answer. False: somebody did, or its client left."""
+        if waiter.gone:
+            return False
+        waiter.gone = True
+        self._count -= 1
+        self._alarms.drop(waiter)
+        return True
+
+    def _empty(self, desk: Desk) -> list[Waiter]:
+        left = [waiter for waiter in desk.leave_all() if self._dismiss(waiter)]
+        self._drop_if_empty(desk)
+        return left
+
+    def _tell(self, waiter: Waiter, answer: Claimed | Exception) -> None:
+        try:
+            waiter.then(answer)
+        except Exception as error:
+            # It is a surface's, which may be on its way out: those behind at the desk must not wait for ever.
+            log.warning("the answer to a claim of %s was not taken: %r", waiter.command.consumer, error)
+            self._give_back(waiter, answer)
+
+    def _give_back(self, waiter: Waiter, answer: Claimed | Exception) -> None:
+        if isinstance(answer, Claimed) and answer.parcels:
+            self.release(waiter.command, answer)
+
+    def _nothing(self, waiter: Waiter) -> Claimed:
+        command = waiter.command
+        return Claimed(command.topic, command.group, self._store.incarnation, command.lease_ms or 0, 0)
+
+    # Desks, and where they listen
+
+    def _open(self, key: Key) -> Desk:
+        desk = self._desks[key] = Desk(key)
+        self._listen(desk, _EVERYWHERE)
+        return desk
 
     def _drop_if_empty(self, desk: Desk) -> None:
-        if desk.empty and self._desks.get(desk.key) is desk:
-            del self._desks[desk.key]
-            for slot in desk.slots:
-                keys = self._by_slot[slot]
-                keys.discard(desk.key)
-                if not keys:
-                    del self._by_slot[slot]
+        if desk.empty:
+            # It may have been dropped already, and another one stand in its place.
+            if self._desks.get(desk.key) is desk:
+                del self._desks[desk.key]
+            self._listen(desk, frozenset())
+            self._alarms.drop(desk)
+
+    def _listen_for(self, desk: Desk, claimed: Claimed) -> None:
+        self._listen(desk, frozenset(self._store.slot(partition) for partition in claimed.partitions))
+        if not claimed.parcels:
+            desk.next_due = claimed.next_due
+
+    def _listen(self, desk: Desk, slots: frozenset[int]) -> None:
+        for slot in desk.slots - slots:
+            self._by_slot[slot].discard(desk)
+            if not self._by_slot[slot]:
+                del self._by_slot[slot]
+        for slot in slots - desk.slots:
+            self._by_slot.setdefault(slot, set()).add(desk)
+        desk.slots = slots
 
     def _rang(self, slots: Collection[int]) -> None:
         """Something was committed: on the thread of whoever did."""
         if not self._desks:
             return
         try:
-            for desk, chosen in self._ringing(slots):
-                self._ask(desk, chosen)
+            with self._lock:
+                desks = set().union(*(self._by_slot.get(slot, ()) for slot in (*slots, *_EVERYWHERE)))
+                chosen = [waiter for desk in desks for waiter in self._look(desk)]
+            self._ask(chosen)
         except Exception:
             log.exception("the waiting room failed; who waits finds out later")
 
-    def _ringing(self, slots: Collection[int]) -> list[tuple[Desk, list[Waiter]]]:
-        found: list[tuple[Desk, list[Waiter]]] = []
-        with self._lock:
-            # One that was never asked for does not know yet where to listen.
-            keys = set().union(*(self._by_slot.get(slot, ()) for slot in slots))
-            keys.update(desk.key for desk in self._desks.values() if not desk.slots)
-            for key in keys:
-                found += self._again(key)
-        return found
-
-    def _again(self, key: _Key) -> list[tuple[Desk, list[Waiter]]]:
-        desk = self._desks.get(key)
-        if desk is None:
+    def _look(self, desk: Desk) -> list[Waiter]:
+        """Something may be there: who is asked for now, if nobody is yet."""
+        if desk.asking:
+            desk.rung = True
             return []
-        desk.rung = True
-        if desk.asked or not desk.waiting:
-            return []
-        desk.abreast = 1
-        return [(desk, self._choose(desk))]
+        return desk.begin_round() if desk.waiting else []
 
-    def _look_at(self, moment: float, what: Waiter | _Key) -> None:
-        sooner = not self._times or moment < self._times[0][0]
-        heapq.heappush(self._times, (moment, next(self._numbers), what))
-        if sooner:
+    # Time
+
+    def _set_alarm(self, desk: Desk) -> None:
+        wait_s = None if desk.next_due is None else self._store.clock.wait_s(desk.next_due)
+        if wait_s is None:
+            self._alarms.drop(desk)
+        else:
+            self._look_at(desk, monotonic_s() + wait_s)
+
+    def _look_at(self, what: Waiter | Desk, moment: float) -> None:
+        if self._alarms.set(what, moment):
             self._sooner.notify()
 
     def _watch_time(self) -> None:
         while True:
-            ended: list[Waiter] = []
-            asked: list[tuple[Desk, list[Waiter]]] = []
             with self._lock:
-                while not self._closed and (not self._times or self._times[0][0] > monotonic_s()):
-                    self._sooner.wait(self._times[0][0] - monotonic_s() if self._times else None)
+                while not self._closed and (what := self._alarms.take(monotonic_s())) is None:
+                    first = self._alarms.first()
+                    self._sooner.wait(None if first is None else max(0.0, first - monotonic_s()))
                 if self._closed:
                     return
-                _, _, what = heapq.heappop(self._times)
-                if isinstance(what, Waiter):
-                    ended += self._end(what)
-                else:
-                    asked += self._again(what)
-            for waiter in ended:
-                self._serve(waiter, self._nothing(waiter))
-            for desk, chosen in asked:
-                self._ask(desk, chosen)
+                over = isinstance(what, Waiter) and self._end(what)
+                chosen = self._look(what) if isinstance(what, Desk) else []
+            if isinstance(what, Waiter) and over:
+                self._tell(what, self._nothing(what))
+            self._ask(chosen)
 
-    def _end(self, waiter: Waiter) -> list[Waiter]:
-        """A waiter whose time is over; one that is asked for at this moment is served by its answer."""
-        command = waiter.command
-        desk = self._desks.get((command.tenant, command.topic, command.group))
-        if waiter.gone or desk is None or desk.waiting.pop(waiter.number, None) is None:
-            return []
-        self._drop_if_empty(desk)
-        return [waiter]
+    def _end(self, waiter: Waiter) -> bool:
+        """Sends one away whose time is over; one that is asked for at this moment goes at the end of its round."""
+        if not waiter.desk.leave(waiter):
+            return False
+        self._drop_if_empty(waiter.desk)
+        return self._dismiss(waiter)
 
-    def _nothing(self, waiter: Waiter) -> Claimed:
-        command = waiter.command
-        return Claimed(command.topic, command.group, self._store.incarnation, command.lease_ms or 0, 0)
+
+def _going_down() -> Closed:
+    return Closed("The broker is going down. Try another, or again in a moment.")
 
 
 def _note_failure(answer: Any) -> None:

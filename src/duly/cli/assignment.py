@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TextIO
 
 import msgspec
 
@@ -47,9 +48,9 @@ class JsonFormatter(logging.Formatter):
         return json_line(document).decode().rstrip("\n")
 
 
-def show_log(*, as_json: bool) -> None:
-    """Sends the log to stderr, or as JSON to stdout; unless the application has set logging up by itself."""
-    handler = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
+def show_log(*, as_json: bool, stream: TextIO | None = None) -> None:
+    """Sends the log to stderr, or as JSON to stdout, or to another stream; unless the application has set it up."""
+    handler = logging.StreamHandler(stream or (sys.stdout if as_json else sys.stderr))
     lines = logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if as_json else lines)
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -58,6 +58,7 @@ def backup(
 
 
 def _take(session: Session, folder: str, keep: int | None, rate: int | None) -> None:
+    session.must_be_file("A backup is taken of the store's own file, on the machine where that is;")
     with session.client() as client, amount("Backing up") as on_progress:
         taken = client.backup(folder, keep=keep, rate=rate, on_progress=on_progress)
     sentence = f"Backup {taken.number} of {session.store} is in {folder}: {human_size(taken.bytes)}"
@@ -116,6 +117,9 @@ def restore(
     ] = False,
 ) -> None:
     """Check a backup and put it in place. The store opens paused: look it over, then run duly resume."""
+    # What the environment or a profile names is not meant: the path is on the line.
+    if not session.named_by:
+        session.must_be_file("A backup is restored to a file, on the machine where the broker will run;")
     from ..client.connect import restore as put_back
 
     with amount("Restoring") as on_progress:

@@ -7,18 +7,33 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 import duly
+from duly.cli.session import Session, one_place
 from duly.cli.topics import Kind
+from duly.tenant import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from duly.bench.lifecycle import Load
+    from duly.bench.queue_lifecycle import QueueLoad
 
 app = typer.Typer(help="Measure Duly on this machine.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line instead of a table.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        show_default=False,
+        help="Through this broker, duly://host:port, beside the same in this process; in a topic of its own.",
+    ),
+]
+OwnBroker = Annotated[bool, typer.Option("--broker", help="The same through a broker started for it here.")]
 Folder = Annotated[Path, typer.Option(help="Where the measured files are made, on the device to be measured.")]
 
 
@@ -34,37 +49,57 @@ def lifecycle(
     payload_bytes: Annotated[int, typer.Option(min=1, help="Bytes a payload.")] = 100,
     standing: Annotated[int, typer.Option(min=0, help="Messages that stand in the queue all the while.")] = 0,
     lanes: Annotated[int, typer.Option(min=0, help="Lanes of the queue that messages are spread over.")] = 0,
+    url: Url = None,
+    broker: OwnBroker = False,
     folder: Folder = Path("."),
     as_json: Json = False,
 ) -> None:
     """Publish, claim and ack; beside it the floor: the same bytes written and synced by a bare loop.
+
+    Through a broker it is the same in this process that is beside it, in turns.
 
     Example: duly bench lifecycle --kind queue --batch 1000 --messages 1000000 --json
     """
     from duly.bench import lifecycle as of_logs
     from duly.bench import queue_lifecycle as of_queues
 
-    with _scratch(folder) as path, duly.connect(path) as client:
-        if kind is Kind.queue:
-            queue_load = of_queues.QueueLoad(
-                messages=messages,
-                batch=batch,
-                claim_batch=claim_batch or batch,
-                threads=threads,
-                payload_bytes=payload_bytes,
-                standing=standing,
-                lanes=lanes,
-            )
-            _show("lifecycle", of_queues.measure(client, path.parent, queue_load), as_json)
-            return
+    load: of_logs.Load | of_queues.QueueLoad
+    if kind is Kind.queue:
+        load = of_queues.QueueLoad(messages, batch, claim_batch or batch, threads, payload_bytes, standing, lanes)
+    else:
         load = of_logs.Load(messages, batch, threads, payload_bytes, claim_batch or max(batch, 1000))
-        _show("lifecycle", of_logs.measure(client, path.parent, load), as_json)
+    with _scratch(folder) as path, duly.connect(path) as client, _broker(url, broker, path) as address:
+        if address is None:
+            _show("lifecycle", _lifecycle_here(client, path.parent, load), as_json)
+            return
+        with duly.connect(address) as through:
+            _show("lifecycle", _lifecycle_through(through, client, load), as_json)
+
+
+def _lifecycle_here(client: duly.Client, folder: Path, load: Load | QueueLoad) -> dict[str, float]:
+    from duly.bench import lifecycle as of_logs
+    from duly.bench import queue_lifecycle as of_queues
+
+    if isinstance(load, of_queues.QueueLoad):
+        return of_queues.measure(client, folder, load)
+    return of_logs.measure(client, folder, load)
+
+
+def _lifecycle_through(broker: duly.Client, here: duly.Client, load: Load | QueueLoad) -> dict[str, float]:
+    from duly.bench import lifecycle as of_logs
+    from duly.bench import queue_lifecycle as of_queues
+
+    if isinstance(load, of_queues.QueueLoad):
+        return of_queues.measure_broker(broker, here, load)
+    return of_logs.measure_broker(broker, here, load)
 
 
 @app.command()
 def latency(
     messages: Annotated[int, typer.Option(min=1)] = 2000,
     per_s: Annotated[float, typer.Option(min=1, help="Messages a second.")] = 200,
+    url: Url = None,
+    broker: OwnBroker = False,
     folder: Folder = Path("."),
     as_json: Json = False,
 ) -> None:
@@ -72,10 +107,14 @@ def latency(
 
     Example: duly bench latency --json
     """
-    from duly.bench.latency import measure
+    from duly.bench.latency import measure, measure_broker
 
-    with _scratch(folder) as path:
-        _show("latency", measure(path, messages=messages, per_s=per_s), as_json)
+    with _scratch(folder) as path, _broker(url, broker, path) as address:
+        if address is None:
+            figures = measure(path, messages=messages, per_s=per_s)
+        else:
+            figures = measure_broker(address, path, messages=messages, per_s=per_s)
+    _show("latency", figures, as_json)
 
 
 @app.command()
@@ -123,6 +162,8 @@ def idle(
 def timeline(
     messages: Annotated[int, typer.Option(min=1)] = 20_000,
     span_s: Annotated[float, typer.Option(min=0.001, help="Seconds over which they fall due.")] = 10,
+    url: Url = None,
+    broker: OwnBroker = False,
     folder: Folder = Path("."),
     as_json: Json = False,
 ) -> None:
@@ -130,10 +171,14 @@ def timeline(
 
     Example: duly bench timeline --messages 20000 --span-s 10 --json
     """
-    from duly.bench.timeline import measure
+    from duly.bench.timeline import measure, measure_broker
 
-    with _scratch(folder) as path, duly.connect(path) as client:
-        _show("timeline", measure(client, messages=messages, span_s=span_s), as_json)
+    with _scratch(folder) as path, duly.connect(path) as client, _broker(url, broker, path) as address:
+        if address is None:
+            _show("timeline", measure(client, messages=messages, span_s=span_s), as_json)
+            return
+        with duly.connect(address) as through:
+            _show("timeline", measure_broker(through, client, messages=messages, span_s=span_s), as_json)
 
 
 @app.command()
@@ -207,6 +252,26 @@ def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     midnight(folder=folder, as_json=as_json)
     backlog(large=1_000_000, folder=folder, as_json=as_json)
     events(folder=folder, as_json=as_json)
+    lifecycle(broker=True, folder=folder, as_json=as_json)
+    lifecycle(kind=Kind.queue, broker=True, folder=folder, as_json=as_json)
+    latency(broker=True, folder=folder, as_json=as_json)
+    timeline(broker=True, folder=folder, as_json=as_json)
+
+
+@contextmanager
+def _broker(url: str | None, own: bool, path: Path) -> Iterator[str | None]:
+    """The address of the broker that is to be measured; None if none is."""
+    if url is not None and own:
+        raise typer.BadParameter("Give --url, a broker that runs, or --broker, to have one started.")
+    if not own:
+        if one_place(None, url, "--store", "--url") is not None:
+            Session(str(url), DEFAULT_TENANT, as_json=False).must_answer()
+        yield url
+        return
+    from duly.bench.brokers import own_broker
+
+    with own_broker(path.parent) as started:
+        yield started
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from . import (
     publish,
     queued,
     read,
+    serve,
     stats,
     topics,
     transfer,
@@ -26,7 +27,7 @@ from . import (
 )
 from .command import show_help_if_alone
 from .program import Program
-from .session import DEFAULT_STORE, PANEL, JsonOption, TenantOption, first_session
+from .session import JsonOption, ProfileOption, StoreOption, TenantOption, UrlOption, Where
 
 app = typer.Typer(
     name="duly",
@@ -42,6 +43,7 @@ app.add_typer(publish.app)
 app.add_typer(claim.app)
 app.add_typer(read.app)
 app.add_typer(queued.app)
+app.add_typer(serve.app)
 app.add_typer(work.app)
 app.add_typer(transfer.app)
 app.add_typer(topics.app, name="topics")
@@ -67,10 +69,9 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     ctx: typer.Context,
-    store: Annotated[
-        str,
-        typer.Option("--store", metavar="PATH", envvar="DULY_STORE", help="The store's file.", rich_help_panel=PANEL),
-    ] = DEFAULT_STORE,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    profile: ProfileOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
     _version: Annotated[
@@ -79,7 +80,7 @@ def root(
     ] = False,
 ) -> None:
     """The options before a command hold for it, and may stand after it too."""
-    ctx.obj = first_session(store, tenant, as_json)
+    ctx.obj = Where(store, url, profile, tenant, as_json)
     show_help_if_alone(ctx)
 
 
@@ -94,5 +95,7 @@ def bench(ctx: typer.Context) -> None:
     # Only who measures loads what measuring needs.
     from .bench import app as measures
 
-    code = typer.main.get_command(measures).main(ctx.args, "duly bench", standalone_mode=False)
+    before: Where = ctx.obj
+    args = ctx.args if before.url is None else [*ctx.args, "--url", before.url]
+    code = typer.main.get_command(measures).main(args, "duly bench", standalone_mode=False)
     raise typer.Exit(code if isinstance(code, int) else 0)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import Error
 from ..topic import TopicDescription
-from .session import Session, first_session
+from .session import Where, open_session
 
 if TYPE_CHECKING:
     from ..client.client import Client
+
+# Whoever presses a key does not wait for a broker that is not there.
+_COMPLETES_S = 1.0
 
 
 def topic_of(client: Client, topic: str, group: str | None) -> TopicDescription:
@@ -36,16 +39,16 @@ def whose(topic: str, group: str | None) -> str:
 
 def _complete(ctx: typer.Context, ask: Callable[[Client], list[str]]) -> list[str]:
     """Names from the store. A shell that completes shows no errors, so there are none."""
-    given = {
-        **ctx.find_root().params,
-        **{name: value for name, value in ctx.params.items() if value is not None},
-    }
-    session: Session = first_session(given.get("store"), given.get("tenant"), False)
+    given = _given(ctx.params).over(_given(ctx.find_root().params))
     try:
-        with session.client() as client:
+        with open_session(given).client(patience_s=_COMPLETES_S) as client:
             return ask(client)
-    except Error:
+    except (Error, typer.BadParameter, OSError):
         return []
+
+
+def _given(params: Mapping[str, Any]) -> Where:
+    return Where(params.get("store"), params.get("url"), params.get("profile"), params.get("tenant"))
 
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:

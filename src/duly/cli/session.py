@@ -1,17 +1,29 @@
-"""The options that every command takes, and what they open."""
+"""The options that every command takes, and what they open.
+
+Where a command goes, the first of these that names a place:
+
+    --store or --url    on the line
+    --profile           on the line
+    DULY_STORE or DULY_URL
+    DULY_PROFILE, else the profile `default`
+    app.duly            here
+
+The tenant is --tenant's, else the profile's that was named; that of `default` counts only for the place it names.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import NotFound
+from ..errors import InvalidArgument, NotFound
 from ..tenant import DEFAULT_TENANT
+from .profiles import BROKER_SCHEME, Profile, default_profile, find_profile
 from .show import Show
 
 if TYPE_CHECKING:
@@ -19,10 +31,38 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "app.duly"
 PANEL = "Everywhere"
+# Whether a broker is there is told within so many seconds, not after a call's whole patience.
+_ANSWERS_S = 3.0
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", metavar="PATH", help="The store's file.", rich_help_panel=PANEL, show_default=False),
+    typer.Option(
+        "--store",
+        metavar="PATH",
+        help="The store's file: app.duly, or DULY_STORE.",
+        rich_help_panel=PANEL,
+        show_default=False,
+    ),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="A broker instead: duly://host:port, or DULY_URL.",
+        rich_help_panel=PANEL,
+        show_default=False,
+    ),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A profile of ~/.config/duly/config.toml.",
+        rich_help_panel=PANEL,
+        show_default=False,
+    ),
 ]
 TenantOption = Annotated[
     str | None,
@@ -35,49 +75,129 @@ JsonOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """One run of `duly`: which store, whose topics, for whom to print."""
+class Where:
+    """Where to go and for whom, as it stands on the line, before the command's name and after it."""
 
+    store: str | None = None
+    url: str | None = None
+    profile: str | None = None
+    tenant: str | None = None
+    as_json: bool = False
+
+    def over(self, before: Where) -> Where:
+        """Both together; what is said here wins."""
+        names = ("store", "url", "profile", "tenant")
+        said = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(before, **said, as_json=self.as_json or before.as_json)
+
+    @property
+    def place(self) -> str | None:
+        """The store or the broker that is named here."""
+        return one_place(self.store, self.url, "--store", "--url")
+
+
+def one_place(store: str | None, url: str | None, store_name: str, url_name: str) -> str | None:
+    """The one of both that is given; refuses both, and a url that is none."""
+    if store is not None and url is not None:
+        raise typer.BadParameter(f"Give {store_name}, a file, or {url_name}, a broker; not both.", param_hint=url_name)
+    if url is not None and not url.startswith(BROKER_SCHEME):
+        raise typer.BadParameter(
+            f"{url!r} is no broker. Write duly://host:port; a file is --store.", param_hint=url_name
+        )
+    return store if url is None else url
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of `duly`: which store or broker, whose topics, for whom to print."""
+
+    # A file's path, or a broker's address.
     store: str
     tenant: str
     as_json: bool
+    # Who named the place, for messages: an option, a variable, a profile.
+    named_by: str = ""
 
     @property
     def show(self) -> Show:
         """Where results go."""
         return Show(as_json=self.as_json)
 
+    @property
+    def on_broker(self) -> bool:
+        """Whether it goes to a broker."""
+        return self.store.startswith(BROKER_SCHEME)
+
     @contextmanager
-    def client(self, *, create: bool = False, consumer: str | None = None) -> Iterator[Client]:
-        """A client of the store. Only `create` makes the file; else a missing one is an error."""
+    def client(
+        self, *, create: bool = False, consumer: str | None = None, patience_s: float = _ANSWERS_S
+    ) -> Iterator[Client]:
+        """A client of the store, or of the broker. Only `create` makes the file; else a missing one is an error."""
         if not create:
             self.must_exist()
         from ..client.connect import connect
 
         with connect(self.store, tenant=self.tenant, consumer=consumer) as client:
+            if self.on_broker:
+                client.list_topics(limit=1, timeout=patience_s)
             yield client
 
     def must_exist(self) -> None:
         """Refuses a file that is not there."""
         if self.store and self.store != ":memory:" and "://" not in self.store and not os.path.exists(self.store):
             raise NotFound(
-                f"There is no store at {self.store!r}. "
-                "Make one with: duly topics create NAME --kind log; or name another with --store."
+                f"There is no store at {self.store!r}{self._so_named()}. "
+                "Make one with: duly topics create NAME --kind log; or name another with --store, or a broker with "
+                "--url."
             )
+
+    def must_answer(self) -> None:
+        """Refuses a broker that is not there."""
+        with self.client():
+            pass
+
+    def must_be_file(self, why: str) -> None:
+        """Refuses a broker, for what only the store's own file can be used for."""
+        if self.on_broker:
+            raise InvalidArgument(f"{why} {self.store}{self._so_named()} is a broker. Name the file: --store PATH.")
+
+    def _so_named(self) -> str:
+        return f", which {self.named_by} names," if self.named_by else ""
 
 
 def session(
-    ctx: typer.Context, store: StoreOption = None, tenant: TenantOption = None, as_json: JsonOption = False
+    ctx: typer.Context,
+    store: StoreOption = None,
+    url: UrlOption = None,
+    profile: ProfileOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
 ) -> Session:
     """The session of a command: what stands after its name wins over what stands before."""
-    before: Session = ctx.obj
-    return Session(
-        before.store if store is None else store,
-        before.tenant if tenant is None else tenant,
-        as_json or before.as_json,
-    )
+    before: Where = ctx.obj
+    return open_session(Where(store, url, profile, tenant, as_json).over(before))
 
 
-def first_session(store: str | None, tenant: str | None, as_json: bool) -> Session:
-    """The session as the options before the command's name describe it."""
-    return Session(DEFAULT_STORE if store is None else store, DEFAULT_TENANT if tenant is None else tenant, as_json)
+def open_session(given: Where) -> Session:
+    """The session that the line, the environment and the profiles make together."""
+    place, named_by, profile = _place(given)
+    tenant = profile.tenant if given.tenant is None else given.tenant
+    return Session(place, DEFAULT_TENANT if tenant is None else tenant, given.as_json, named_by)
+
+
+def _place(given: Where) -> tuple[str, str, Profile]:
+    """A place, who named it, and the profile whose tenant counts."""
+    environ = {name: os.environ.get(name) or None for name in ("DULY_STORE", "DULY_URL", "DULY_PROFILE")}
+    wanted = given.profile or environ["DULY_PROFILE"]
+    profile = find_profile(wanted) if wanted else Profile("")
+    if given.place is not None:
+        return given.place, "", profile
+    if given.profile and profile.place is not None:
+        return profile.place, f"profile {profile.name!r}", profile
+    around = one_place(environ["DULY_STORE"], environ["DULY_URL"], "DULY_STORE", "DULY_URL")
+    if around is not None:
+        return around, "DULY_STORE" if environ["DULY_URL"] is None else "DULY_URL", profile
+    chosen = profile if wanted else default_profile()
+    if chosen.place is not None:
+        return chosen.place, f"profile {chosen.name!r}", chosen
+    return DEFAULT_STORE, "", chosen

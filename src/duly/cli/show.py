@@ -79,6 +79,10 @@ class Show:
         if not self.as_json:
             _console(stderr=True).print(_text(text, "dim"), soft_wrap=True)
 
+    def warn(self, text: str) -> None:
+        """Says on stderr what should not go unseen, to programs too."""
+        _console(stderr=True).print(_text(f"Warning: {text}", "yellow"), soft_wrap=True)
+
 
 def complain(text: str) -> None:
     """The one red line that an error is."""

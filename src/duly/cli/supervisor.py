@@ -164,7 +164,8 @@ class Supervisor:
         process.stdin.close()
         if self._kill_at is not None:
             return
-        if code == EXIT_REFUSED and not member.ever_ready:
+        # What one of them could do is not the application's fault: its broker may be away for a while, say.
+        if code == EXIT_REFUSED and not any(one.ever_ready for one in self._members):
             self._refused = True
             self._stop()
         elif not (code == 0 and self.assignment.drain):

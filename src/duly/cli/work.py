@@ -70,7 +70,9 @@ def work(
     """
     session.must_exist()
     if session.store == ":memory:":
-        raise typer.BadParameter("A store in memory is one process's own: give a file.", param_hint="'--store'")
+        raise typer.BadParameter(
+            "A store in memory is one process's own: give a file or a broker.", param_hint="'--store'"
+        )
     grace_s = _GRACE_S if grace is None else grace
     # Only who works loads what working needs.
     from .supervisor import Supervisor

@@ -34,6 +34,7 @@ from ..clock import Duration, monotonic_s
 from ..errors import Error, InvalidArgument, Timeout
 from ..events import log
 from . import batch as plain
+from .aio_producer import Producer
 from .arguments import timeout_s
 from .awaitables import Entering, Stream
 from .client import Client as PlainClient
@@ -467,6 +468,12 @@ class Client(_Call):
         whose = {"consumer": consumer, "topic": topic, "group": group}
         settled: Settled = await self._call(PlainClient.release, _bare_all(deliveries), **whose, tx=tx, timeout=timeout)
         return settled
+
+    def producer(
+        self, *, linger: Duration = 0.005, max_bytes: int | None = None, timeout: Duration | None = None
+    ) -> Producer:
+        """Gathers single publishes into batches: `async with q.producer() as p:`."""
+        return Producer(self._threads, self._plain.producer(linger=linger, max_bytes=max_bytes, timeout=timeout))
 
     def transaction(self, *, timeout: Duration | None = None) -> Transaction:
         """The application's transaction: `async with q.transaction() as tx:`, and `tx=tx` to what joins it."""

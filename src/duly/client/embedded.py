@@ -15,6 +15,7 @@ from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.pause import is_paused
+from ..engine.publish import make_publish_id
 from ..engine.queue_retain import Look, empty, look_closely, slices_of
 from ..engine.retain import Chores
 from ..engine.tail import Tail, Tailed
@@ -106,6 +107,9 @@ class Embedded:
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()
         return now
+
+    def make_publish_id(self) -> str:
+        return make_publish_id(self.now_ms())
 
     def clock(self) -> ClockReading:
         read: ClockReading = self.store.read_clock()

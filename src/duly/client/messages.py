@@ -13,7 +13,7 @@ from ..engine.dead import ListDead, Redrive
 from ..engine.event_log import ListEvents, Page
 from ..engine.incoming import check_batch, check_priority, due_at
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
-from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id, make_publish_id
+from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id
 from ..engine.read import OffsetAt, Read
 from ..engine.tail import Tail
 from ..errors import InvalidArgument
@@ -36,6 +36,7 @@ from .arguments import (
 )
 from .arguments import message_id as one_id
 from .calls import Calls
+from .producer import Producer, make_producer
 
 if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
@@ -68,10 +69,20 @@ class MessageCalls(Calls):
         batch = check_batch(messages)
         deadline = self._deadline(timeout)
         repeated = publish_id is not None and check_publish_id(publish_id).startswith(MADE_PUBLISH_ID_MARK)
-        own = make_publish_id(self._alive().now_ms()) if publish_id is None else publish_id
+        own = self._alive().make_publish_id() if publish_id is None else publish_id
         command = Publish(self._tenant, name, batch, own, repeated)
         receipt: Receipt = self._alive().do(command, deadline=deadline, cost=batch.bytes, publish_id=own, tx=tx)
         return receipt
+
+    def producer(
+        self, *, linger: Duration = 0.005, max_bytes: int | None = None, timeout: Duration | None = None
+    ) -> Producer:
+        """Gathers single publishes into batches: `with q.producer() as p: p.publish("orders", b"one")`.
+
+        A batch is sent when it is full, or `linger` after its first message; its messages share a future. `max_bytes`
+        bounds what waits to be sent (64 MiB); `timeout` is how long publish waits for room, and a batch for its store.
+        """
+        return make_producer(self, linger=linger, max_bytes=max_bytes, timeout=timeout, timeout_default=self._timeout_s)
 
     def read(
         self,

@@ -59,6 +59,10 @@ class Port(Protocol):
         """The store's time."""
         ...
 
+    def make_publish_id(self) -> str:
+        """An id for a publish that was given none."""
+        ...
+
     def clock(self) -> ClockReading:
         """The store's time beside the host's."""
         ...

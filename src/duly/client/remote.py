@@ -160,6 +160,9 @@ class Remote:
             return HOST.wall_ns() // 1_000_000
         return int(_counter_ms() + self._shift)
 
+    def make_publish_id(self) -> str:
+        return make_publish_id(self.now_ms(), repeatable=True)
+
     def clock(self) -> ClockReading:
         body, _ = self._ask("clock", None, monotonic_s() + 30, again=True)
         return _clock.decode(body)
@@ -276,7 +279,7 @@ class Remote:
         if self._shift is not None or command.repeated or not command.publish_id.startswith(MADE_PUBLISH_ID_MARK):
             return command
         self._lines.give_back(self._line(deadline))
-        return replace(command, publish_id=make_publish_id(self.now_ms()))
+        return replace(command, publish_id=self.make_publish_id())
 
     def _publish_once(self, command: Publish, deadline: float, *, asked: bool) -> Any:
         left_ms = max(1, int((deadline - monotonic_s()) * 1000))

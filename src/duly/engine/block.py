@@ -15,7 +15,7 @@ The key id is 0 until encryption at rest arrives (issue 7).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,8 @@ _FORMAT = 1
 _LISTED, _ARROW = 1, 2
 _HEADER = struct.Struct("<4sBBHIQQQIQIIQ")
 _CHECKSUM_AT = _HEADER.size - 8
+# Enough for the header and the publish ids of most blocks.
+_HEAD_BYTES = 1024
 
 _encoder = msgspec.msgpack.Encoder()
 _decode = msgspec.msgpack.Decoder().decode
@@ -129,6 +131,21 @@ def decode(place: Place, stored: object) -> Block:
     publishes = [(publish_id, n) for publish_id, n in _decode(view[_HEADER.size : body_at])]
     columns = _decode_body(form, [name for at, name in enumerate(NAMES) if mask >> at & 1], count, stored, body_at)
     return Block(place, count, published_at, columns, publishes)
+
+
+def publishes_of(read: Callable[[int], bytes]) -> Publishes:
+    """The publish ids of a stored block, of which `read` gives the first so many bytes. None of one that is damaged."""
+    head = read(_HEAD_BYTES)
+    if len(head) < _HEADER.size or head[:4] != _MAGIC:
+        return []
+    preamble_len = _HEADER.unpack_from(head)[10]
+    end = _HEADER.size + preamble_len
+    if end > len(head):
+        head = read(end)
+    try:
+        return [(str(publish_id), int(count)) for publish_id, count in _decode(head[_HEADER.size : end])]
+    except (msgspec.DecodeError, ValueError, TypeError):
+        return []
 
 
 def _decode_body(form: int, names: list[str], count: int, stored: bytes, body_at: int) -> Columns:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
@@ -27,10 +28,11 @@ from ..limits import LIMITS, MINUTE_MS
 from ..message import Receipt, Span
 from ..store.contract import BlockMeta, Head, TopicRow, Transaction
 from .agenda import FORGET, TRUNCATE, note_published, schedule, schedule_store
-from .block import Block, Piece, Place, encode, form_blocks
+from .block import Block, Piece, Place, encode, form_blocks, publishes_of
 from .columns import Columns
 from .find import find_topic, head_of
 from .fold import absorb_some
+from .gone import PUBLISH_MS_MAX, REPEATABLE_MARK, find_gone
 from .incoming import Checked
 from .inquiry import ids_in_use
 from .limited import keeps_slot
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 MADE_PUBLISH_ID_MARK = "~"
-# Longest time between the making of a publish id and its commit; also the longest timeout.
-PUBLISH_MS_MAX = 60 * MINUTE_MS
 # A client of a broker reckons the store's time, and may be ahead of it when it makes an id.
 _AHEAD_MS_MAX = MINUTE_MS
 
@@ -73,9 +73,10 @@ class Publish(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-def make_publish_id(now_ms: int) -> str:
-    """A new id that nobody else makes, beginning with the time."""
-    return f"{MADE_PUBLISH_ID_MARK}{now_ms:011x}{_process}{next(_counter):x}"
+def make_publish_id(now_ms: int, *, repeatable: bool = False) -> str:
+    """A new id that nobody else makes, beginning with the time; `repeatable` by one who may not get the answer."""
+    end = REPEATABLE_MARK if repeatable else ""
+    return f"{MADE_PUBLISH_ID_MARK}{now_ms:011x}{_process}{next(_counter):x}{end}"
 
 
 def check_publish_id(publish_id: object) -> str:
@@ -372,21 +373,39 @@ def slot_of(key: str) -> int:
 
 
 def _search(tx: Transaction, topic: TopicRow, command: Publish) -> Receipt | None:
-    """Looks for a made publish id in the blocks since it was made."""
+    """Looks for a made publish id in the blocks since it was made, and among those that are gone."""
     made_at = int(command.publish_id[1:12], 16)
     spans: list[Span] = []
     for number, partition in enumerate(topic.partitions):
-        head = head_of(tx, topic.tenant_id, partition)
+        for first, count in find_gone(tx, topic.tenant_id, partition, command.publish_id):
+            spans.append(Span(number, partition, first, count))
         since = offset_at(tx, topic.tenant_id, partition, made_at - _AHEAD_MS_MAX)
-        for block in tx.blocks(topic.tenant_id, partition, since, head.next_offset):
-            if block.published_at > made_at + PUBLISH_MS_MAX:
+        for meta in list(tx.block_metas(topic.tenant_id, partition, since)):
+            if meta.published_at > made_at + PUBLISH_MS_MAX:
                 break
-            at = block.base
-            for publish_id, count in block.publishes:
-                if publish_id == command.publish_id:
-                    spans.append(Span(number, partition, at, count))
-                at += count
+            spans += [
+                Span(number, partition, *found) for found in _inside(tx, topic, partition, meta, command.publish_id)
+            ]
     return _found(topic, command, _merge(spans)) if spans else None
+
+
+def _inside(
+    tx: Transaction, topic: TopicRow, partition: int, meta: BlockMeta, publish_id: str
+) -> Iterator[tuple[int, int]]:
+    """Where in a block messages of a publish lie: (first offset, how many).
+
+    Only its head is read: after a crash many look at once, each through everything since. One whose ids do not add up
+    is read whole, which says what is wrong with it.
+    """
+    publishes = publishes_of(partial(tx.block_head, topic.tenant_id, partition, meta.base))
+    if sum(count for _, count in publishes) != meta.count:
+        (block,) = tx.blocks(topic.tenant_id, partition, meta.base, meta.end)
+        publishes = block.publishes
+    at = meta.base
+    for found, count in publishes:
+        if found == publish_id:
+            yield at, count
+        at += count
 
 
 def _found(topic: TopicRow, command: Publish, spans: list[Span]) -> Receipt:

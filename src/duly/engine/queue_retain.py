@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -27,6 +28,7 @@ from .done import note_done
 from .entries import Entries, concat
 from .find import find_group, head_of, set_head
 from .fold import finish
+from .gone import remember_gone
 from .index import Index
 from .lease import live_offsets
 from .limited import free
@@ -211,6 +213,7 @@ def _empty(tx: Transaction, topic: TopicRow, command: Emptied) -> None:
         tx.kept_delete(tenant_id, partition, offset)
     blocks = [block for block in command.blocks if block[0] >= head.first_offset]
     for base, left in blocks:
+        remember_gone(tx, tenant_id, partition, islice(tx.block_metas(tenant_id, partition, base), 1))
         for offset in left:
             keep(tx, topic, partition, offset, messages_at(tx, tenant_id, partition, [offset]))
         tx.block_delete(tenant_id, partition, base)

@@ -94,7 +94,8 @@ def partition_id(topic: TopicRow, number: int) -> int:
 def offset_at(tx: Transaction, tenant_id: int, partition: int, moment: int) -> int:
     """The first offset published at or after a moment; the end of the log when there is none.
 
-    Blocks lie in the order of their times, so this is a binary search over offsets.
+    Blocks lie in the order of their times, so this is a binary search over offsets. Of a queue's log some in the
+    middle may be gone.
     """
     head = head_of(tx, tenant_id, partition)
     low, high = head.first_offset, head.next_offset
@@ -104,7 +105,7 @@ def offset_at(tx: Transaction, tenant_id: int, partition: int, moment: int) -> i
         if block is None or block.published_at >= moment:
             high = low if block is None else max(low, block.base)
         else:
-            low = block.end
+            low = max(block.end, middle + 1)
     return low
 
 

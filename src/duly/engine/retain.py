@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
 from ..limits import DAY_MS, LIMITS
-from ..store.contract import AgendaRow, GroupRow, TopicRow, Transaction
+from ..store.contract import AgendaRow, BlockMeta, GroupRow, TopicRow, Transaction
 from .agenda import ERASE, FORGET, GIVE_BACK, PACK, SOON_MS, TRUNCATE, schedule, schedule_store
 from .block import Place, encode
 from .bury import tell
 from .event_log import pack
 from .find import cursor_of, head_of, set_head
+from .gone import remember_gone
 from .lease import live_offsets
 from .lookup import every
 from .pause import is_paused
@@ -77,7 +79,9 @@ def _truncate(tx: Transaction, row: AgendaRow) -> Look | None:
             record(tx, topic, "truncated", partition=row.partition, offset=head.first_offset, count=count)
         head = replace(head, first_offset=limit)
         set_head(tx, row.tenant_id, row.partition, head)
-    deleted = tx.blocks_delete(row.tenant_id, row.partition, head.first_offset, _a_slice(tx, row))
+    count = _a_slice(tx, row)
+    remember_gone(tx, row.tenant_id, row.partition, _below(tx, row, head.first_offset, count))
+    deleted = tx.blocks_delete(row.tenant_id, row.partition, head.first_offset, count)
     oldest = next(tx.block_metas(row.tenant_id, row.partition, 0), None)
     if oldest is not None and oldest.base < head.first_offset:
         schedule(tx, row.tenant_id, row.partition, TRUNCATE, tx.now_ms)
@@ -112,6 +116,12 @@ def _a_slice(tx: Transaction, row: AgendaRow) -> int:
         if count == _BLOCKS_A_SLICE or held >= _BYTES_A_SLICE:
             break
     return count
+
+
+def _below(tx: Transaction, row: AgendaRow, offset: int, count: int) -> list[BlockMeta]:
+    """The first so many blocks that lie below an offset."""
+    metas = islice(tx.block_metas(row.tenant_id, row.partition, 0), count)
+    return [block for block in metas if block.base < offset]
 
 
 def _schedule_next(tx: Transaction, topic: TopicRow, partition: int) -> None:
@@ -278,6 +288,7 @@ def _forget(tx: Transaction, _: AgendaRow) -> None:
     moments = [
         tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE),
         tx.done_expire(tx.now_ms, _RECEIPTS_A_SLICE),
+        tx.gone_expire(tx.now_ms, _RECEIPTS_A_SLICE),
         tx.now_ms + DAY_MS if more else None,
     ]
     oldest = min((moment for moment in moments if moment is not None), default=None)

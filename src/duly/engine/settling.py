@@ -94,11 +94,8 @@ class Settling:
 
     def _ack_all(self, token: Token) -> None:
         """The common case: one statement ends the whole lease."""
-        row = self.tx.lease_delete(self.topic.tenant_id, token.lease_id)
+        row = self.tx.lease_end(self.topic.tenant_id, token.lease_id, self.group.id)
         if row is None:
-            self.verdicts.lost.append((token.lease_id, None))
-        elif not self._mine(row):
-            self.tx.lease_insert(row)
             self.verdicts.lost.append((token.lease_id, None))
         else:
             self.touched.add(row.partition)

@@ -61,11 +61,10 @@ class Caller:
 
         waiter = self._broker.submit_claim(command, wait_until=wait_until, then=then)
         end = wait_until + _GRACE_S
-        while not told.wait(min(SLICE_S, max(0.0, end - monotonic_s()))):
-            if self.is_gone() or monotonic_s() >= end:
-                # What is on its way to it is released by the room.
-                self._broker.leave(waiter)
+        while not told.wait(min(SLICE_S, max(0.01, end - monotonic_s()))):
+            if (self.is_gone() or monotonic_s() >= end) and self._broker.leave(waiter):
                 raise Left if self.is_gone() else Timeout()
+            # Too late to leave: it is being told at this moment, and whoever sends it finds nobody there.
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]
@@ -108,7 +107,7 @@ class Caller:
         """The answer cannot be sent: its messages are due again."""
         held, self._claimed = self._claimed, None
         if held is not None:
-            self._broker.room.release(*held)
+            self._broker.release(*held)
 
 
 def caller_of(broker: Broker, context: Any) -> Caller:

@@ -1,8 +1,10 @@
 """The broker on Arrow Flight.
 
     DoPut       publish: a record batch each, its description in app_metadata, a receipt back for each
-    DoExchange  sessions: claims, settling, publishing and every other operation, one after the other
+    DoExchange  sessions: claims, publishing and every other operation, one after the other; or a push by credit
     DoAction    every operation once, for who has no session
+    DoGet       a stretch of a log, by a ticket
+    GetFlightInfo   a topic's tickets, one a partition
 
 Every handler is wrapped: what is ours is told with its code, what is not is logged here and named there.
 """
@@ -23,8 +25,10 @@ from ..events import log
 from ..wire import batches
 from ..wire.claims import delivered_schema
 from ..wire.operations import COMMANDS, encode
-from ..wire.talk import SESSION, Answer, Request
+from ..wire.talk import CONSUME, SESSION, Answer, Request
 from .caller import Caller, Left, caller_of
+from .pushing import Push
+from .reading import flight_info, read_ticket, stream
 from .session import Session, hello, perform, publish, read_chunk, told
 from .statuses import to_status
 from .streams import Streams, forget, size_of
@@ -66,9 +70,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     @_call
     def do_exchange(self, caller: Caller, descriptor: Any, reader: Any, writer: Any) -> None:
         """A session."""
-        if descriptor.command != SESSION:
-            raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r}.")
         self.broker.check_open()
+        if descriptor.command == CONSUME:
+            Push(self.broker, caller, reader, writer).run()
+            return
+        if descriptor.command != SESSION:
+            raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r} or {CONSUME!r}.")
         Session(self.broker, caller, reader, writer, self.streams_open).run()
 
     @_call
@@ -95,6 +102,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return Answer(fault=told(error, "a publish failed"))
 
     @_call
+    def do_get(self, _caller: Caller, ticket: Any) -> Any:
+        """A stretch of a log."""
+        return stream(self.broker, read_ticket(ticket.ticket))
+
+    @_call
+    def get_flight_info(self, _caller: Caller, descriptor: Any) -> flight.FlightInfo:
+        """The tickets of a topic."""
+        return flight_info(self.broker, descriptor)
+
+    @_call
     def do_action(self, caller: Caller, action: Any) -> Iterator[flight.Result]:
         """One operation, whose command is the action's body; `hello` says who is here.
 
@@ -115,16 +132,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         described = [(name, (kind.__doc__ or "").strip()) for name, kind in sorted(COMMANDS.items())]
         return [("hello", "Who is here, and what time it is."), *described]
 
-    @_call
-    def do_get(self, _caller: Caller, _ticket: Any) -> Any:
-        """Nothing yet."""
-        raise InvalidArgument("Nothing is got by ticket here. Read a log with the action `read`.")
-
-    @_call
-    def get_flight_info(self, _caller: Caller, _descriptor: Any) -> Any:
-        """Nothing yet."""
-        raise InvalidArgument("There are no flights here. Ask for a topic with the action `describe_topic`.")
-
     def get_schema(self, _context: Any, _descriptor: Any) -> Any:
         """That of deliveries, which is one. Nothing may be raised here: pyarrow would send the traceback along."""
         return flight.SchemaResult(delivered_schema())
@@ -132,7 +139,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     @_call
     def list_flights(self, _caller: Caller, _criteria: Any) -> Any:
         """Nothing yet."""
-        raise InvalidArgument("There are no flights here. Ask for topics with the action `list_topics`.")
+        raise InvalidArgument("Flights are not listed. Ask for topics with the action `list_topics`.")
 
     def finish(self, seconds: float) -> None:
         """Waits until what is under way is answered, for so long at most. Streams may stay open, idle."""

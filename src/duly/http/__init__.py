@@ -1,1 +1,1 @@
-"""REST, described by OpenAPI: the broker for anything that speaks HTTP."""
+"""REST, described by OpenAPI: every operation for anything that speaks HTTP. No thread waits for a claim."""

@@ -56,10 +56,10 @@ def to_wire(claimed: Claimed, *, arrow: bool = False) -> tuple[Handed, pa.Record
         leases.append(
             Held(parcel.lease_id, parcel.partition, parcel.partition_id, parcel.attempt, runs, parcel.attempts)
         )
-        parts += [_placed(part) for part in parcel.slices]
+        parts += [placed(part) for part in parcel.slices]
     lists = batch = None
     if parts and (arrow or claimed.count >= ARROW_FROM):
-        batch = _whole(to_arrow(gather(parts)))
+        batch = whole(gather(parts))
     elif parts:
         few = join([_listed(part) for part in parts])
         lists = {name: few.listed[name] for name in few.names}
@@ -76,7 +76,7 @@ def to_wire(claimed: Claimed, *, arrow: bool = False) -> tuple[Handed, pa.Record
     return handed, batch
 
 
-def _placed(part: Slice) -> Columns:
+def placed(part: Slice) -> Columns:
     """A slice's messages, each with its offset and its time of publishing."""
     block = part.block
     columns = block.columns.slice(part.start, part.stop)
@@ -92,10 +92,11 @@ def _listed(columns: Columns) -> Columns:
     return Columns(columns.count, lists={name: columns.values(name) or [] for name in columns.names})
 
 
-def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with all columns: a stream has one schema, whatever a claim finds."""
+def whole(columns: Columns) -> pa.RecordBatch:
+    """A record batch with all columns: a stream has one schema, whatever a claim finds."""
     import pyarrow as pa
 
+    batch = to_arrow(columns)
     schema, names = delivered_schema(), batch.schema.names
     arrays = [batch.column(f.name) if f.name in names else pa.nulls(batch.num_rows, f.type) for f in schema]
     return pa.record_batch(arrays, schema=schema)

@@ -43,6 +43,12 @@ class Request(msgspec.Struct, frozen=True):
     arrow: bool = False
 
 
+class Credit(msgspec.Struct, frozen=True):
+    """How many more messages a push may send."""
+
+    messages: int
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What became of it."""
 

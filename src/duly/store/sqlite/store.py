@@ -41,7 +41,7 @@ from .transaction import SqliteTransaction
 from .writer import Writer
 
 MEMORY = ":memory:"
-SCHEMA = 3
+SCHEMA = 4
 # The WAL-reset corruption bug is fixed from here on.
 SQLITE_MIN = (3, 51, 3)
 

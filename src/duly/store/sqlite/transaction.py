@@ -11,6 +11,7 @@ from ...engine.block import Block, Place, decode
 from ...errors import CorruptBlock, StoreError
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
+    LEASED,
     AgendaRow,
     BlockMeta,
     DeadRow,
@@ -252,6 +253,22 @@ class SqliteTransaction(QueueRows):
 
     # Publish ids
 
+    def block_head(self, tenant_id: int, partition: int, base: int, size: int) -> bytes:
+        row = self._one("block_head", tenant=tenant_id, partition=partition, base=base, size=size)
+        return b"" if row is None else row[0]
+
+    def gone_insert(self, tenant_id: int, partition: int, base: int, until_ms: int, publishes: bytes) -> None:
+        place = {"tenant": tenant_id, "partition": partition, "base": base}
+        self._rows("gone_insert", **place, until=until_ms, publishes=publishes)
+
+    def gone(self, tenant_id: int, partition: int) -> Iterator[tuple[int, bytes]]:
+        yield from self._rows("gone", tenant=tenant_id, partition=partition)
+
+    def gone_expire(self, now_ms: int, limit: int) -> int | None:
+        self._rows("gone_expire", now=now_ms, limit=limit)
+        until: int | None = self._one("gone_next")[0]
+        return until
+
     def receipt(self, topic: TopicRow, publish_id: str) -> bytes | None:
         row = self._one("receipt", tenant=topic.tenant_id, topic=topic.id, publish_id=publish_id, now=self.now_ms)
         return None if row is None else row[0]
@@ -322,6 +339,10 @@ class SqliteTransaction(QueueRows):
 
     def lease_delete(self, tenant_id: int, lease_id: int) -> LeaseRow | None:
         row = self._one("lease_delete", tenant=tenant_id, id=lease_id)
+        return None if row is None else _lease(row)
+
+    def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
+        row = self._one("lease_end", tenant=tenant_id, id=lease_id, grp=group, leased=LEASED)
         return None if row is None else _lease(row)
 
     def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
@@ -428,6 +449,7 @@ class SqliteTransaction(QueueRows):
         if self._count("blocks_delete", **place, below=2**62, limit=limit) == limit:
             return True
         self._rows("kept_erase", **place)
+        self._rows("gone_erase", **place)
         self.queue_erase(tenant_id, partition)
         self._rows("part_delete", partition=partition)
         return False

@@ -55,6 +55,16 @@ DELETE FROM duly_lease
 RETURNING id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
           alone, suspect, offsets, settled, history, keys, marked;
 
+-- lease_end
+-- Zero rows: the lease is settled, was taken over, or is another group's.
+DELETE FROM duly_lease
+ WHERE id = :id
+   AND tenant = :tenant
+   AND grp = :grp
+   AND state = :leased
+RETURNING id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
+          alone, suspect, offsets, settled, history, keys, marked;
+
 -- leases_due
 SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
        alone, suspect, offsets, settled, history, keys, marked

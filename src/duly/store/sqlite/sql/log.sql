@@ -173,3 +173,40 @@ DELETE FROM duly_block
  WHERE tenant = :tenant
    AND partition = :partition
    AND base = :base;
+
+-- block_head
+-- The first :size bytes of a block. Zero rows: it is gone.
+SELECT substr(data, 1, :size)
+  FROM duly_block
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND base = :base;
+
+-- gone_insert
+INSERT OR REPLACE INTO duly_gone (tenant, partition, base, until_ms, publishes)
+VALUES (:tenant, :partition, :base, :until, :publishes);
+
+-- gone
+-- Zero rows: nothing was dropped of late whose publish may be repeated.
+SELECT base, publishes
+  FROM duly_gone
+ WHERE tenant = :tenant
+   AND partition = :partition
+ ORDER BY base;
+
+-- gone_expire
+DELETE FROM duly_gone
+ WHERE (tenant, partition, base) IN (SELECT tenant, partition, base
+                                       FROM duly_gone
+                                      WHERE until_ms <= :now
+                                      ORDER BY until_ms
+                                      LIMIT :limit);
+
+-- gone_next
+SELECT min(until_ms)
+  FROM duly_gone;
+
+-- gone_erase
+DELETE FROM duly_gone
+ WHERE tenant = :tenant
+   AND partition = :partition;

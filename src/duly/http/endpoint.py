@@ -1,0 +1,282 @@
+"""One way into the API: what it takes, what it answers, and how a request becomes a call of it.
+
+header ──▶ tenant ──▶ path ──▶ query ──▶ body ──▶ the operation ──▶ answer
+   └─ each of them may be refused; what is refused is a problem (problems.py), and never a traceback
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from ..broker.broker import Broker
+from ..client.client import Client
+from ..errors import Busy
+from ..limits import LIMITS
+from ..tenant import DEFAULT_TENANT, check_name
+from .body import Left, Receive, Share, UnderWay, has_body, read_body
+from .crossing import Crossing
+from .problems import Refused, invalid, problem_of
+from .reply import JSON, Reply
+
+OCTETS = "application/octet-stream"
+
+_WATCHERS = 8
+# A body from here on is decoded in a thread, so that the loop has its turns.
+_BIG_BYTES = 512 * 1024
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A method of a path. `does` names the operations of engine/operations.py that it offers."""
+
+    run: Callable[[Call], Any]
+    method: str
+    path: str
+    tag: str
+    does: tuple[type, ...] = ()
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    # Takes raw bytes too, described by these query parameters.
+    octets: type[msgspec.Struct] | None = None
+    body_optional: bool = False
+    answer: Any = None
+    # Of an answer that is not JSON.
+    kind: str = JSON
+    status: int = 200
+    # Codes of errors that it may answer with, besides those that any may.
+    refuses: tuple[str, ...] = ()
+    # Request and answer headers, with what they mean.
+    takes_headers: Mapping[str, str] = {}
+    gives_headers: Mapping[str, str] = {}
+    # Also when the broker is going down: what ends something, and what tells how it is.
+    always: bool = False
+    # What reads the body, where that is not simply its type.
+    decoder: Any = None
+
+    @property
+    def name(self) -> str:
+        """What it is called, in the description and in tests."""
+        return self.run.__name__
+
+    @property
+    def waits(self) -> bool:
+        """Whether it runs on the loop; others run in a thread."""
+        return inspect.iscoroutinefunction(self.run)
+
+
+def endpoint(method: str, path: str, **facts: Any) -> Callable[[Callable[[Call], Any]], Endpoint]:
+    """Makes a function the way into an operation. One that is not async runs in a thread, where it may wait."""
+
+    def made(run: Callable[[Call], Any]) -> Endpoint:
+        body = facts.get("body")
+        if body is not None:
+            facts.setdefault("decoder", msgspec.json.Decoder(body))
+        return Endpoint(run=run, method=method, path=path, **facts)
+
+    return made
+
+
+class Call:
+    """One request, understood."""
+
+    __slots__ = ("body", "headers", "home", "octets", "path", "query", "receive", "scope", "tenant")
+
+    def __init__(self, home: Home, scope: Mapping[str, Any], receive: Receive, headers: Mapping[bytes, bytes]) -> None:
+        self.home = home
+        self.scope = scope
+        self.receive = receive
+        self.headers = headers
+        self.tenant = _tenant(headers)
+        self.path: dict[str, str] = _path(scope)
+        self.query: Any = None
+        self.body: Any = None
+        # The body, where it came as raw bytes.
+        self.octets: bytes | None = None
+
+    @property
+    def broker(self) -> Broker:
+        return self.home.broker
+
+    @property
+    def client(self) -> Client:
+        """The Python API for this request's tenant."""
+        return self.home.broker.client(self.tenant)
+
+    @property
+    def topic(self) -> str:
+        return self.path["topic"]
+
+    def number(self, name: str) -> int:
+        """A whole number in the path."""
+        text = self.path[name]
+        if not text.isascii() or not text.isdigit() or len(text) > 16:
+            raise Refused("malformed_request", f"The {name} in the path must be a whole number; got {text!r}.")
+        return int(text)
+
+    def header(self, name: bytes) -> str | None:
+        """A header of the request as text."""
+        return _text(self.headers[name], name) if name in self.headers else None
+
+
+class Threads:
+    """Threads for calls that wait; past so many of those, Busy."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._calls = 0
+
+    async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs it in a thread, when there is one."""
+        if self._calls >= LIMITS.calls_waiting_max:
+            raise Busy()
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        finally:
+            self._calls -= 1
+
+    def close(self) -> None:
+        """Lets them go, when they have ended what they are at."""
+        self._pool.shutdown(wait=False)
+
+
+class Home:
+    """What all calls share: the broker, the threads for those that wait, and what is under way."""
+
+    def __init__(self, broker: Broker, bytes_max: int = LIMITS.requests_bytes_max) -> None:
+        self.broker = broker
+        self.crossing = Crossing(broker)
+        self.under_way = UnderWay(bytes_max)
+        self.threads = Threads(LIMITS.calls_at_once_max, "duly-http")
+        # For those who wait at the end of a log: they must not take the threads of others.
+        self.watchers = Threads(_WATCHERS, "duly-http-tail")
+
+    def close(self) -> None:
+        """Lets the threads go."""
+        self.threads.close()
+        self.watchers.close()
+
+
+class Resource:
+    """A path with its methods: an ASGI application."""
+
+    def __init__(self, home: Home, endpoints: list[Endpoint]) -> None:
+        self._home = home
+        self._methods = {one.method: one for one in endpoints}
+        if "GET" in self._methods:
+            self._methods["HEAD"] = self._methods["GET"]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        share = self._home.under_way.share()
+        try:
+            reply = await self._reply(scope, receive, share)
+            share.add(len(reply.body))
+            await reply.send(send)
+        except Left:
+            return
+        finally:
+            share.give_back()
+
+    async def _reply(self, scope: Any, receive: Receive, share: Share) -> Reply:
+        try:
+            one = self._methods.get(scope["method"])
+            if one is None:
+                raise Refused("method_not_allowed", "See Allow for the methods.", allow=", ".join(self._methods))
+            if not one.always:
+                self._home.broker.check_open()
+            call = await self._understood(one, scope, receive, share)
+            answer = await (one.run(call) if one.waits else self._home.threads.run(one.run, call))
+            return answer if isinstance(answer, Reply) else Reply.of(answer, one.status)
+        except Left:
+            raise
+        except Exception as error:
+            # The last resort: whatever it is, the client gets a problem, and what nobody foresaw is logged.
+            return problem_of(error)
+
+    async def _understood(self, one: Endpoint, scope: Any, receive: Receive, share: Share) -> Call:
+        headers = dict(scope["headers"])
+        call = Call(self._home, scope, receive, headers)
+        kind = _kind(one, headers)
+        call.query = _query(one.octets or one.query, scope["query_string"])
+        if one.octets is not None and kind == JSON and scope["query_string"]:
+            raise invalid("Query parameters describe a message sent as raw bytes. In JSON they are in the body.")
+        if kind:
+            body = await read_body(headers, receive, share)
+            if kind == OCTETS:
+                call.octets = body
+            else:
+                call.body = await self._decoded(one, body)
+        elif one.body is not None:
+            call.body = one.body()
+        return call
+
+    async def _decoded(self, one: Endpoint, body: bytes) -> Any:
+        if len(body) < _BIG_BYTES:
+            return one.decoder.decode(body)
+        return await self._home.threads.run(one.decoder.decode, body)
+
+
+def _kind(one: Endpoint, headers: Mapping[bytes, bytes]) -> str:
+    """The type of the body, one that is taken here; "" where there is none and none is needed."""
+    given = headers.get(b"content-type", b"").split(b";")[0].strip().lower().decode("latin-1")
+    if one.body is None:
+        if has_body(headers):
+            raise Refused("malformed_request", "This takes no body.", connection="close")
+        return ""
+    if one.body_optional and not has_body(headers):
+        return ""
+    if given == JSON or (given == OCTETS and one.octets is not None):
+        return given
+    taken = JSON if one.octets is None else f"{JSON} or {OCTETS}"
+    raise Refused("unsupported_media_type", f"Send a body with Content-Type: {taken}.", connection="close")
+
+
+def _query(kind: type[msgspec.Struct] | None, text: bytes) -> Any:
+    pairs = _pairs(text) if text else []
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise Refused("malformed_request", "A query parameter is given twice.")
+    if kind is None:
+        if given:
+            raise Refused("malformed_request", f"This takes no query parameters; got {next(iter(given))!r}.")
+        return None
+    asked = msgspec.convert(given, kind, strict=False)
+    for name in given:
+        # The converter takes the word for nothing at all; what is not asked for is left out.
+        if getattr(asked, name) is None:
+            raise Refused("malformed_request", f"The query parameter {name} cannot be {given[name]!r}.")
+    return asked
+
+
+def _pairs(text: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError as error:
+        raise Refused("malformed_request", f"The query cannot be read: {error}.") from error
+
+
+def _tenant(headers: Mapping[bytes, bytes]) -> str:
+    if b"duly-tenant" not in headers:
+        return DEFAULT_TENANT
+    return check_name(_text(headers[b"duly-tenant"], b"duly-tenant"), "tenant name")
+
+
+def _text(value: bytes, name: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise Refused("malformed_request", f"The header {name.decode()} is not UTF-8.") from error
+
+
+def _path(scope: Mapping[str, Any]) -> dict[str, str]:
+    """The names in the path. They were matched as they came, so that a name may have a slash in it (%2F)."""
+    try:
+        return {name: unquote(text, errors="strict") for name, text in scope["path_params"].items()}
+    except UnicodeDecodeError as error:
+        raise Refused("malformed_request", "A name in the path is not UTF-8.") from error
