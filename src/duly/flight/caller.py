@@ -61,20 +61,13 @@ class Caller:
 
         waiter = self._broker.submit_claim(command, wait_until=wait_until, then=then)
         end = wait_until + _GRACE_S
-        while not told.wait(min(SLICE_S, max(0.0, end - monotonic_s()))):
-            if self.is_gone() or monotonic_s() >= end:
-                if not self._broker.leave(waiter):
-                    # It is being told at this moment.
-                    told.wait()
-                    self._drop(command, answers[0])
+        while not told.wait(min(SLICE_S, max(0.01, end - monotonic_s()))):
+            if (self.is_gone() or monotonic_s() >= end) and self._broker.leave(waiter):
                 raise Left if self.is_gone() else Timeout()
+            # Too late to leave: it is being told at this moment, and whoever sends it finds nobody there.
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]
-
-    def _drop(self, command: Claim, answer: Claimed | Exception) -> None:
-        if isinstance(answer, Claimed) and answer.parcels:
-            self._broker.release(command, answer)
 
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         """Looks whether a log has grown, until it has. Raises Left."""

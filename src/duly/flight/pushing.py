@@ -24,12 +24,12 @@ import msgspec
 from ..broker.broker import Broker
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
-from ..errors import Closed, Error, InvalidArgument, LimitExceeded
+from ..errors import Closed, Error, LimitExceeded
 from ..events import log
 from ..limits import LIMITS
 from ..wire import claims
 from ..wire.faults import to_fault
-from ..wire.operations import decode_command, encode
+from ..wire.operations import decode_command, encode, unpacking
 from ..wire.talk import Answer, Credit
 from .caller import Caller
 from .session import read_chunk
@@ -71,10 +71,8 @@ class Push:
 
     def _take_credit(self) -> None:
         while (given := self._read()) is not None:
-            try:
+            with unpacking("Credit is msgpack, {messages: number}"):
                 more = _credits.decode(memoryview(given)).messages
-            except msgspec.DecodeError as error:
-                raise InvalidArgument(f"Credit is msgpack, {{messages: number}}: {error}.") from None
             with self._changed:
                 if more < 1 or self._credit + more > LIMITS.claim_messages_max:
                     raise LimitExceeded(f"Credit is 1 to {LIMITS.claim_messages_max} messages in all.")

@@ -20,13 +20,13 @@ from ..broker.broker import Broker
 from ..engine.claimed import Slice
 from ..engine.stretch import Stretch, read_piece
 from ..engine.topics import DescribeTopic
-from ..errors import Error, InvalidArgument
+from ..errors import Error
 from ..events import log
 from ..message import MADE_ID_MARK
 from ..topic import TopicDescription
 from ..wire.checks import CHECKS
 from ..wire.claims import placed, whole
-from ..wire.operations import encode
+from ..wire.operations import encode, unpacking
 from .statuses import to_status
 
 _stretches = msgspec.msgpack.Decoder(Stretch)
@@ -49,10 +49,8 @@ READ_SCHEMA = pa.schema(
 
 def read_ticket(ticket: bytes) -> Stretch:
     """The stretch that a ticket names. Raises InvalidArgument."""
-    try:
+    with unpacking("A ticket is msgpack of tenant, topic, partition, offset and end"):
         stretch = _stretches.decode(ticket)
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"A ticket is msgpack of tenant, topic, partition, offset and end: {error}.") from None
     for name in ("tenant", "topic", "partition", "offset"):
         CHECKS[name](getattr(stretch, name), name)
     CHECKS["offset"](stretch.end, "end")
@@ -94,10 +92,8 @@ def _batch(partition: int, partition_id: int, part: Slice) -> pa.RecordBatch:
 
 def flight_info(broker: Broker, descriptor: Any) -> flight.FlightInfo:
     """A topic's tickets, one a partition."""
-    try:
+    with unpacking("The descriptor's command is msgpack of tenant and topic"):
         asked = _topics.decode(descriptor.command or b"")
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"The descriptor's command is msgpack of tenant and topic: {error}.") from None
     for name in ("tenant", "topic"):
         CHECKS[name](getattr(asked, name), name)
     topic: TopicDescription = broker.do(asked, deadline=None)

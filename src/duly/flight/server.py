@@ -1,7 +1,7 @@
 """The broker on Arrow Flight.
 
     DoPut       publish: a record batch each, its description in app_metadata, a receipt back for each
-    DoExchange  sessions: claims, settling, publishing, every operation, one after the other; or a push by credit
+    DoExchange  sessions: claims, publishing and every other operation, one after the other; or a push by credit
     DoAction    every operation once, for who has no session
     DoGet       a stretch of a log, by a ticket
     GetFlightInfo   a topic's tickets, one a partition
@@ -70,13 +70,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     @_call
     def do_exchange(self, caller: Caller, descriptor: Any, reader: Any, writer: Any) -> None:
         """A session."""
-        if descriptor.command not in (SESSION, CONSUME):
-            raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r} or {CONSUME!r}.")
         self.broker.check_open()
         if descriptor.command == CONSUME:
             Push(self.broker, caller, reader, writer).run()
-        else:
-            Session(self.broker, caller, reader, writer, self.streams_open).run()
+            return
+        if descriptor.command != SESSION:
+            raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r} or {CONSUME!r}.")
+        Session(self.broker, caller, reader, writer, self.streams_open).run()
 
     @_call
     def do_put(self, caller: Caller, _descriptor: Any, reader: Any, writer: Any) -> None:
@@ -102,6 +102,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return Answer(fault=told(error, "a publish failed"))
 
     @_call
+    def do_get(self, _caller: Caller, ticket: Any) -> Any:
+        """A stretch of a log."""
+        return stream(self.broker, read_ticket(ticket.ticket))
+
+    @_call
+    def get_flight_info(self, _caller: Caller, descriptor: Any) -> flight.FlightInfo:
+        """The tickets of a topic."""
+        return flight_info(self.broker, descriptor)
+
+    @_call
     def do_action(self, caller: Caller, action: Any) -> Iterator[flight.Result]:
         """One operation, whose command is the action's body; `hello` says who is here.
 
@@ -122,16 +132,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         described = [(name, (kind.__doc__ or "").strip()) for name, kind in sorted(COMMANDS.items())]
         return [("hello", "Who is here, and what time it is."), *described]
 
-    @_call
-    def do_get(self, _caller: Caller, ticket: Any) -> Any:
-        """A stretch of a log."""
-        return stream(self.broker, read_ticket(ticket.ticket))
-
-    @_call
-    def get_flight_info(self, _caller: Caller, descriptor: Any) -> flight.FlightInfo:
-        """The tickets of a topic."""
-        return flight_info(self.broker, descriptor)
-
     def get_schema(self, _context: Any, _descriptor: Any) -> Any:
         """That of deliveries, which is one. Nothing may be raised here: pyarrow would send the traceback along."""
         return flight.SchemaResult(delivered_schema())
@@ -139,7 +139,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     @_call
     def list_flights(self, _caller: Caller, _criteria: Any) -> Any:
         """Nothing yet."""
-        raise InvalidArgument("There are no flights here. Ask for topics with the action `list_topics`.")
+        raise InvalidArgument("Flights are not listed. Ask for topics with the action `list_topics`.")
 
     def finish(self, seconds: float) -> None:
         """Waits until what is under way is answered, for so long at most. Streams may stay open, idle."""
