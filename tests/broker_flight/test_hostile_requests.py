@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import flight
 
 import duly
 from duly.broker.broker import Broker
 from duly.errors import every_error
-from duly.wire.faults import Fault
+from duly.wire.faults import Fault, decode_fault
 from duly.wire.operations import encode
-from duly.wire.talk import Request
+from duly.wire.talk import CONSUME, Answer, Request
 from tests.conftest import scaled
 
 from .conftest import Here, Raw
@@ -136,6 +138,51 @@ def test_text_that_is_no_utf_8_and_lengths_that_lie_are_refused(raw: Raw) -> Non
         assert answer.fault is not None, body[:40]
         check(answer.fault, body[:40])
         assert answer.fault.code == "invalid_argument"
+
+
+TICKET = {"tenant": "default", "topic": "orders", "partition": 0, "offset": 0, "end": None}
+
+
+def test_any_ticket_and_any_descriptor_is_accepted_or_refused(broker: Here) -> None:
+    client = broker.raw()
+    tickets = [TICKET | {field: value} for field, value in itertools.product(TICKET, HOSTILE)]
+    for command in (encode(TICKET), b"", b"\xc1", b"\x91" * 100_000, *map(encode, tickets)):
+        for ask in (
+            lambda command=command: client.do_get(flight.Ticket(command)).read_all(),
+            lambda command=command: client.get_flight_info(flight.FlightDescriptor.for_command(command)),
+        ):
+            with suppress(StopIteration):
+                check(refusal(ask), command[:200])
+
+
+def refusal(ask: Callable[[], object]) -> Fault | None:
+    """The error of ours that a call ended with, if it did."""
+    try:
+        ask()
+    except flight.FlightError as error:
+        assert "Traceback" not in str(error)  # noqa: PT017
+        return decode_fault(error.extra_info)
+    return None
+
+
+def test_any_claim_and_any_credit_of_a_push_is_accepted_or_refused(broker: Here) -> None:
+    client = broker.raw()
+    claims = [SAMPLES["claim"] | {field: value} for field in SAMPLES["claim"] for value in HOSTILE]
+    pushes = [(SAMPLES["claim"], {"messages": value}) for value in HOSTILE]
+    for claim, credit in [*((claim, None) for claim in claims), *pushes]:
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(CONSUME))
+        writer.write_metadata(encode(claim))
+        if credit is not None:
+            writer.write_metadata(encode(credit))
+        # It ends by itself when it was refused, and here when it was not.
+        writer.done_writing()
+        with suppress(StopIteration):
+            answer = msgspec.msgpack.decode(memoryview(reader.read_chunk().app_metadata), type=Answer)
+            check(answer.fault, (claim, credit))
+        reader.cancel()
+        with suppress(flight.FlightError):
+            writer.close()
+    broker.settle_streams(3)
 
 
 def test_random_bytes_are_refused(raw: Raw) -> None:
