@@ -99,6 +99,16 @@ def test_a_restart_in_between_goes_unnoticed(elsewhere: Elsewhere, jobs: duly.Cl
     assert len(jobs.claim("jobs", max_messages=1000, timeout=10)) == 2 + 2 * len(BIG)
 
 
+def test_what_cannot_be_repeated_is_not_asked_of_a_broker_that_went_while_nobody_looked(
+    elsewhere: Elsewhere, jobs: duly.Client
+) -> None:
+    time.sleep(0.6)
+    elsewhere.kill()
+    elsewhere.start()
+    jobs.create_topic("more", kind="log", timeout=10)
+    assert jobs.list_topics() == ["jobs", "more"]
+
+
 # Standing still
 
 

@@ -61,7 +61,7 @@ class Broken(Exception):
 class Line:
     """One stream to a broker."""
 
-    __slots__ = ("age", "cancelled", "deadline", "key", "late", "reader", "writer")
+    __slots__ = ("age", "cancelled", "deadline", "key", "late", "reader", "used_at", "writer")
 
     def __init__(self, key: pa.Schema | None, age: int, writer: Any, reader: Any) -> None:
         self.key = key
@@ -69,6 +69,7 @@ class Line:
         self.writer = writer
         self.reader = reader
         self.deadline: float | None = None
+        self.used_at = monotonic_s()
         self.cancelled = False
         # Its time was over: the broker does not answer, or only late.
         self.late = False
@@ -188,6 +189,7 @@ class Lines:
     def give_back(self, line: Line) -> None:
         """A line that was answered, for the next call."""
         line.deadline = None
+        line.used_at = monotonic_s()
         with self._lock:
             self._taken.discard(line)
             free = self._free.setdefault(line.key, deque())

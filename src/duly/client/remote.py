@@ -49,6 +49,8 @@ _LATE_S = 10.0
 # A Hello that took longer than this tells the time badly; it does for want of a better one, and after a while.
 _TRIP_MS_MAX = 50
 _TIME_S_MAX = 60.0
+# A broker may have gone and come again since a line was last used.
+_IDLE_S = 0.5
 _TOO_LATE = "What was claimed came after its lease had ended. Claim again, with a longer lease."
 _DRIFT_MS_MAX = 1000
 _EXAMINE_S = 3600.0
@@ -210,6 +212,8 @@ class Remote:
                 line.deadline = min(line.deadline or 0.0, monotonic_s() + wait_ms / 1000 + _LATE_S)
             request = make_request(name, command, left_ms, wait_ms)
             try:
+                if not again:
+                    self._try_out(line)
                 answer, batch = self._asked(line, request, waits=wait_ms > 0)
             except Broken as error:
                 if error.asked and not again:
@@ -223,6 +227,15 @@ class Remote:
                 tries += 1
                 continue
             return answered(answer), batch
+
+    def _try_out(self, line: Line) -> None:
+        """Before what cannot be repeated: a line that lay idle may have lost its broker. Raises Broken, not asked."""
+        if monotonic_s() - line.used_at < _IDLE_S:
+            return
+        try:
+            self._asked(line, make_request("clock", None, 1000), keeps=True)
+        except Broken as error:
+            raise Broken(str(error), asked=False) from error
 
     def _asked(
         self, line: Line, request: bytes, batch: Any = None, *, waits: bool = False, keeps: bool = False
