@@ -24,6 +24,7 @@ NOT_OFFERED = {
     "backup": "it writes to a folder of the broker's machine, that a caller of an open port may not choose",
     "close": "a connection is closed by its client",
     "consume": "an endless claim: a client's loop",
+    "producer": "batches gathered in the caller's process: publish a batch",
     "renew": "an extend from time to time: a client's loop",
     "tenant": "the header Duly-Tenant",
     "consumer": "a field of a claim",
