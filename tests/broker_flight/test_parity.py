@@ -12,6 +12,7 @@ from pyarrow import flight
 
 import duly
 from duly.clock import ClockReading
+from duly.engine.claimed import Slice
 from duly.engine.operations import READS, WRITES
 from duly.engine.retain import Chores
 from duly.errors import every_error
@@ -147,13 +148,24 @@ def test_the_actions_are_listed(here: Here) -> None:
     assert all(listed.values())
 
 
-def test_a_claim_by_action_brings_its_messages_however_many(here: Here, stocked: duly.Client) -> None:
-    stocked.publish("jobs", [b"%d" % number for number in range(500)])
-    found = list(here.raw().do_action(flight.Action("claim", encode(CLAIM | {"max_messages": 500, "max_bytes": 9999}))))
+@pytest.mark.parametrize(("many", "size"), [(1, 10), (500, 10), (500, 10_000)])
+def test_a_claim_by_action_brings_its_messages_however_many(
+    here: Here, stocked: duly.Client, many: int, size: int
+) -> None:
+    stocked.create_topic("many", kind="queue")
+    sent = [b"%d" % number + bytes(size) for number in range(many)]
+    stocked.publish("many", sent)
+    asked = CLAIM | {"topic": "many", "max_messages": many, "max_bytes": 10_000_000}
+    found = list(here.raw().do_action(flight.Action("claim", encode(asked))))
     handed = msgspec.msgpack.decode(found[0].body.to_pybytes(), type=Handed)
-    batch = pa.ipc.open_stream(found[1].body).read_next_batch()
+    batch = pa.ipc.open_stream(found[1].body).read_next_batch() if len(found) > 1 else None
     claimed = from_wire(handed, batch)
-    assert claimed.count == batch.num_rows == 500
+    assert [payload for parcel in claimed.parcels for part in parcel.slices for payload in payloads(part)] == sent
+    assert (batch is not None) == (many * size > 1024 * 1024)
+
+
+def payloads(part: Slice) -> list[bytes]:
+    return part.block.columns.values("payload", part.start, part.stop) or []
 
 
 def test_a_claim_in_a_session_brings_arrow_to_one_who_asks_for_it(here: Here, stocked: duly.Client) -> None:

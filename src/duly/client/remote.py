@@ -58,7 +58,7 @@ _EXAMINE_S = 3600.0
 _handed = msgspec.msgpack.Decoder(claims.Handed)
 _findings = msgspec.msgpack.Decoder(list[Finding])
 _clock = msgspec.msgpack.Decoder(ClockReading)
-_held = msgspec.msgpack.Decoder(list[tuple[claims.Handed, bytes | None]])
+_held = msgspec.msgpack.Decoder(list[claims.Handed])
 
 
 class Remote:
@@ -98,7 +98,7 @@ class Remote:
         again = kind in READS or kind in (Settle, Held)
         body, _ = self._ask(NAMES[kind], command, deadline, again=again)
         if kind is Held:
-            return [_unpacked(handed, batch) for handed, batch in _held.decode(body)]
+            return [claims.from_wire(handed, None) for handed in _held.decode(body)]
         return decode_answer(kind, body)
 
     def transaction(self, patience_s: float) -> Any:  # noqa: ARG002
@@ -407,15 +407,6 @@ class RemoteWatch:
 def _counter_ms() -> float:
     """This machine's counter, which no setting of clocks moves, and which sleep does not stop."""
     return HOST.boot_ns() / 1_000_000
-
-
-def _unpacked(handed: claims.Handed, batch: bytes | None) -> Claimed:
-    import pyarrow as pa
-
-    if batch is None:
-        return claims.from_wire(handed, None)
-    read = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(batch)), claims.delivered_schema())
-    return claims.from_wire(handed, read)
 
 
 def _elsewhere(work: Callable[[], Any], cancel: Callable[[], None]) -> Any:

@@ -1,16 +1,21 @@
 """What a claim got, on its way to the consumer.
 
-Up to 63 messages travel as lists beside their leases, in msgpack; more as one Arrow record batch with every column of
-DELIVERED (a record batch of one message costs more than all the rest of a claim). One who asks for `arrow` always gets
-a record batch.
+Up to 63 messages travel as lists beside their leases, in msgpack (a record batch of one message costs more than all
+the rest of a claim). More of them travel as one record batch in Arrow's IPC format, in the same place, with the columns
+that they use; a stream of Flight's has one schema, and the columns that nobody uses would be a third of its bytes. What
+is big is a record batch of the stream all the same, with every column of DELIVERED, for it is copied less often there.
+One who asks for `arrow` always gets that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from ..engine.block import Block, Place
 from ..engine.claimed import Claimed, Parcel, Slice
@@ -19,23 +24,28 @@ from ..engine.columns import ARROW_FROM, Columns, arrow_schema, gather, join, to
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NULLS = 4096
+_PACKED_BYTES_MAX = 1024 * 1024
+
 # The columns of a batch of deliveries, in order.
 DELIVERED = ("payload", "id", "key", "headers", "expires_at", "lane", "priority", "due_at", "published_at", "offset")
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """One lease: whose messages come next, in runs of (how many, index of the first in the lease)."""
+    """One lease: whose messages come next, in runs of (how many, index of the first in the lease, offset of the first,
+    when they were published). An offset of -1: both are in columns, each message has its own.
+    """
 
     lease_id: int
     partition: int
     partition_id: int
     attempt: int
-    runs: tuple[tuple[int, int], ...]
+    runs: tuple[tuple[int, int, int, int], ...]
     attempts: tuple[int, ...] | None = None
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """A claim's answer without its record batch; `lists` has the messages when they are few."""
+    """A claim's answer. Its messages are in `lists`, or `packed` with the columns of `names`, or in a record batch."""
 
     topic: str
     group: str
@@ -45,46 +55,74 @@ class Handed(msgspec.Struct, frozen=True):
     leases: tuple[Held, ...]
     next_due: int | None = None
     lists: dict[str, list[Any]] | None = None
+    names: tuple[str, ...] = ()
+    packed: bytes | None = None
 
 
-def to_wire(claimed: Claimed, *, arrow: bool = False) -> tuple[Handed, pa.RecordBatch | None]:
+def to_wire(
+    claimed: Claimed, *, arrow: bool = False, packed_bytes_max: int = _PACKED_BYTES_MAX
+) -> tuple[Handed, pa.RecordBatch | None]:
     """What is sent: the leases, and the messages with them or beside them."""
-    leases: list[Held] = []
-    parts: list[Columns] = []
-    for parcel in claimed.parcels:
-        runs = tuple((part.stop - part.start, part.first_index) for part in parcel.slices)
-        leases.append(
-            Held(parcel.lease_id, parcel.partition, parcel.partition_id, parcel.attempt, runs, parcel.attempts)
-        )
-        parts += [placed(part) for part in parcel.slices]
-    lists = batch = None
-    if parts and (arrow or claimed.count >= ARROW_FROM):
-        batch = whole(gather(parts))
-    elif parts:
-        few = join([_listed(part) for part in parts])
-        lists = {name: few.listed[name] for name in few.names}
+    slices = [part for parcel in claimed.parcels for part in parcel.slices]
     handed = Handed(
         claimed.topic,
         claimed.group,
         claimed.incarnation,
         claimed.lease_ms,
         claimed.expires_at,
-        tuple(leases),
+        (),
         claimed.next_due,
-        lists,
     )
-    return handed, batch
+    if not slices:
+        return handed, None
+    many = arrow or claimed.count >= ARROW_FROM
+    if many and not arrow and sum(part.block.columns.bytes for part in slices) <= packed_bytes_max:
+        # Unless some know their places, they lie in a row, as their runs tell.
+        in_a_row = not any("offset" in part.block.columns.names for part in slices)
+        batch = to_arrow(gather([_sliced(part) if in_a_row else placed(part) for part in slices]))
+        packed, names = batch.serialize().to_pybytes(), tuple(batch.schema.names)
+        return replace(handed, leases=_leases(claimed, in_a_row), names=names, packed=packed), None
+    parts = [placed(part) for part in slices]
+    handed = replace(handed, leases=_leases(claimed, False))
+    if many:
+        return handed, whole(gather(parts))
+    few = join([_listed(part) for part in parts])
+    return replace(handed, lists={name: few.listed[name] for name in few.names}), None
+
+
+def _leases(claimed: Claimed, in_a_row: bool) -> tuple[Held, ...]:
+    return tuple(
+        Held(
+            parcel.lease_id,
+            parcel.partition,
+            parcel.partition_id,
+            parcel.attempt,
+            tuple(_run(part, in_a_row) for part in parcel.slices),
+            parcel.attempts,
+        )
+        for parcel in claimed.parcels
+    )
+
+
+def _run(part: Slice, in_a_row: bool) -> tuple[int, int, int, int]:
+    block, count = part.block, part.stop - part.start
+    return (count, part.first_index, *((block.base + part.start, block.published_at) if in_a_row else (-1, 0)))
+
+
+def _sliced(part: Slice) -> Columns:
+    return part.block.columns.slice(part.start, part.stop)
 
 
 def placed(part: Slice) -> Columns:
     """A slice's messages, each with its offset and its time of publishing."""
     block = part.block
-    columns = block.columns.slice(part.start, part.stop)
+    columns = _sliced(part)
     places: dict[str, Any] = {}
-    if "offset" not in columns.names:
-        places["offset"] = list(range(block.base + part.start, block.base + part.stop))
-    if "published_at" not in columns.names:
-        places["published_at"] = [block.published_at] * columns.count
+    names = columns.names
+    if "offset" not in names:
+        places["offset"] = np.arange(block.base + part.start, block.base + part.stop)
+    if "published_at" not in names:
+        places["published_at"] = np.full(columns.count, block.published_at)
     return columns.having(**places) if places else columns
 
 
@@ -98,8 +136,21 @@ def whole(columns: Columns) -> pa.RecordBatch:
 
     batch = to_arrow(columns)
     schema, names = delivered_schema(), batch.schema.names
-    arrays = [batch.column(f.name) if f.name in names else pa.nulls(batch.num_rows, f.type) for f in schema]
-    return pa.record_batch(arrays, schema=schema)
+    arrays = [batch.column(f.name) if f.name in names else _nulls(f.type, batch.num_rows) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _nulls(kind: pa.DataType, count: int) -> pa.Array:
+    import pyarrow as pa
+
+    return _some_nulls(kind).slice(0, count) if count <= _NULLS else pa.nulls(count, kind)
+
+
+@cache
+def _some_nulls(kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.nulls(_NULLS, kind)
 
 
 def delivered_schema() -> pa.Schema:
@@ -131,6 +182,12 @@ def from_wire(handed: Handed, batch: pa.RecordBatch | None) -> Claimed:
 
 
 def _received(handed: Handed, batch: pa.RecordBatch | None) -> Columns:
+    if handed.packed is not None:
+        import pyarrow as pa
+
+        message = pa.ipc.read_message(pa.py_buffer(handed.packed))
+        batch = pa.ipc.read_record_batch(message, arrow_schema(handed.names))
+        return Columns(batch.num_rows, arrow=batch)
     if batch is None:
         lists = handed.lists or {"payload": []}
         return Columns(len(lists["payload"]), lists=lists)
@@ -139,7 +196,8 @@ def _received(handed: Handed, batch: pa.RecordBatch | None) -> Columns:
 
 
 def _slices(lease: Held, columns: Columns, at: int) -> Iterator[Slice]:
-    block = Block(Place(0, lease.partition_id, 0), columns.count, 0, columns, [])
-    for count, first_index in lease.runs:
-        yield Slice(block, at, at + count, first_index)
+    for count, first_index, offset, published_at in lease.runs:
+        # A block that begins so far before that its message number `at` has this offset.
+        place = Place(0, lease.partition_id, offset - at)
+        yield Slice(Block(place, columns.count, published_at, columns, []), at, at + count, first_index)
         at += count
