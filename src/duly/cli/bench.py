@@ -234,6 +234,30 @@ def events(
         _show("events", figures, as_json)
 
 
+@app.command()
+def producer(
+    messages: Annotated[int, typer.Option(min=1)] = 500_000,
+    payload_bytes: Annotated[int, typer.Option(min=1, help="Bytes a payload.")] = 100,
+    url: Url = None,
+    broker: OwnBroker = False,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Single publishes that a producer gathers into batches; through a broker beside the same in this process.
+
+    Example: duly bench producer --messages 100000 --json
+    """
+    from duly.bench.producer import measure
+
+    with _scratch(folder) as path, duly.connect(path) as client, _broker(url, broker, path) as address:
+        figures = measure(client, messages=messages, payload_bytes=payload_bytes)
+        if address is not None:
+            with duly.connect(address) as through:
+                here = {f"embedded_{name}": value for name, value in figures.items()}
+                figures = {**measure(through, messages=messages, payload_bytes=payload_bytes), **here}
+        _show("producer", figures, as_json)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     """Everything above, the large backlog with a million messages.
@@ -256,6 +280,7 @@ def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     lifecycle(kind=Kind.queue, broker=True, folder=folder, as_json=as_json)
     latency(broker=True, folder=folder, as_json=as_json)
     timeline(broker=True, folder=folder, as_json=as_json)
+    producer(broker=True, folder=folder, as_json=as_json)
 
 
 @contextmanager
