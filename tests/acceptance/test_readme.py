@@ -120,6 +120,7 @@ def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
             {"lifecycle_per_s", "embedded_lifecycle_per_s", "lifecycle_to_embedded", "claim_ack_to_embedded"},
         ),
         ("bench latency --messages 50 --broker --json", {"p50_ms", "p99_ms", "embedded_p50_ms", "p50_to_embedded"}),
+        ("bench producer --messages 2000 --broker --json", {"publish_per_s", "stored", "embedded_publish_per_s"}),
         (
             "bench timeline --messages 500 --span-s 1 --broker --json",
             {"early", "missing", "late_p99_ms", "embedded_late_p99_ms", "late_p99_to_embedded"},
