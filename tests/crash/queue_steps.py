@@ -34,6 +34,7 @@ _SMALL = {
     "_SLICE": 8,
     "_SLACK": 0,
     "_FEW": 3,
+    "SWEEP_BLOCKS": 2,
 }
 
 # What the life of a queue consists of besides its verbs: a name, where it is done, and as what.

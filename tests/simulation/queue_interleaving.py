@@ -86,6 +86,7 @@ class Sizes:
     merged: int = 5
     slack: int = 20_000
     few: int = 50
+    sweep: int = 64
 
     @property
     def in_steps(self) -> bool:
@@ -110,6 +111,7 @@ class Sizes:
             (duly.engine.queue_claim, "_MERGE_MAX", self.merge),
             (duly.engine.queue_retain, "_SLACK", self.slack),
             (duly.engine.queue_retain, "_FEW", self.few),
+            (duly.engine.index, "SWEEP_BLOCKS", self.sweep),
         ):
             patch.setattr(module, name, value)
         index: Any = duly.engine.index.Index
@@ -133,6 +135,7 @@ def drawn_sizes(draw: random.Random) -> Sizes:
         merged=draw.choice([1, 3, 5]),
         slack=draw.choice([0, 50, 20_000]),
         few=draw.choice([2, 50]),
+        sweep=draw.choice([1, 3, 64]),
     )
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+import apsw
 import pytest
 
 import duly
+import duly.engine.index
 from duly.engine.publish import make_publish_id
+from duly.store.sqlite.transaction import SqliteTransaction
 
 from .conftest import Home, sharp
 from .patience import eventually
@@ -199,6 +203,44 @@ def test_a_store_with_a_queue_is_found_whole(q: duly.Client, jobs: str, clock: d
     q.claim(jobs, max_messages=500).nack()
     q.bury(q.claim(jobs, max_messages=10))
     assert not [finding for finding in q.examine() if finding.level in ("alert", "error")]
+
+
+def test_a_big_run_that_is_consumed_goes_in_steps_and_wholly(
+    home: Home, q: duly.Client, jobs: str, clock: duly.ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    for name in ("run_delete", "run_trim"):
+        monkeypatch.setattr(SqliteTransaction, name, counting(getattr(SqliteTransaction, name), steps))
+    monkeypatch.setattr(duly.engine.index, "SWEEP_BLOCKS", 5)
+    q.publish(jobs, [b"x" * 100] * 30_000)
+    while q.claim(jobs, max_messages=7_000).ack().done:
+        assert [finding for finding in q.examine() if finding.level == "alert"] == []
+    chores(clock, lambda: rows(home, "duly_run") == rows(home, "duly_run_block") == rows(home, "duly_run_data") == 0)
+    assert len(steps) > 5
+    assert max(steps) <= 5
+    q.publish(jobs, b"another")
+    assert q.claim(jobs)[0].payload == b"another"
+
+
+def counting(real: Callable[..., None], steps: list[int]) -> Callable[..., None]:
+    """Counts the blocks that go by each call."""
+
+    def call(tx: SqliteTransaction, *args: Any) -> None:
+        ((before,),) = tx._connection.execute("SELECT count(*) FROM duly_run_block")
+        real(tx, *args)
+        ((after,),) = tx._connection.execute("SELECT count(*) FROM duly_run_block")
+        steps.append(before - after)
+
+    return call
+
+
+def rows(home: Home, table: str) -> int:
+    connection = apsw.Connection(str(home.folder / "app.duly"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        ((count,),) = connection.execute(f"SELECT count(*) FROM {table}")
+        return int(count)
+    finally:
+        connection.close()
 
 
 def repeatable(clock: duly.ManualClock) -> str:

@@ -43,6 +43,8 @@ from .views import AHEAD_FIRST, Ahead, Fresh, Merged, Proposal, Stored, View, du
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
 ABSORB_MAX = 16_384
 ABSORB_FROM = 8_192
+# Blocks of consumed runs that one transaction deletes.
+SWEEP_BLOCKS = 64
 # So many that have come due are promoted by one claim.
 PROMOTE_MAX = 8_192
 # From so many runs on they are merged ahead.
@@ -505,12 +507,25 @@ class Index:
 
     def _move(self, positions: dict[int, int]) -> None:
         """Notes how far runs have been consumed; what is consumed wholly goes."""
-        for run in [run for run, pos in positions.items() if pos >= self.runs[run].count and not self.runs[run].target]:
-            self.drop_run(run)
-            del positions[run]
-        if positions:
-            self.tx.runs_move(positions)
-            self.runs |= {run: replace(self.runs[run], pos=pos) for run, pos in positions.items()}
+        self.runs |= {run: replace(self.runs[run], pos=pos) for run, pos in positions.items()}
+        self.sweep()
+        if left := {run: pos for run, pos in positions.items() if run in self.runs}:
+            self.tx.runs_move(left)
+
+    def sweep(self) -> None:
+        """Drops runs that are consumed wholly, as much of them as takes a few milliseconds; a chore does the rest."""
+        budget = SWEEP_BLOCKS
+        for run in [run for run in self.runs.values() if not (run.left or run.target or run.sources is not None)]:
+            if run.blocks <= budget:
+                self.drop_run(run.id)
+                budget -= run.blocks
+                continue
+            # From its end: what is left of it is a run still, with fewer blocks.
+            rest = replace(run, blocks=run.blocks - budget)
+            self.tx.run_trim(self.topic.tenant_id, self.partition, rest)
+            self.runs[run.id] = rest
+            schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, self.tx.now_ms)
+            return
 
     def drop_run(self, run: int) -> None:
         """Deletes a run and what belongs to it."""

@@ -95,6 +95,7 @@ def _has_much(tx: Transaction, topic: TopicRow, partition: int, settled: int, lo
 def drop_expired(tx: Transaction, topic: TopicRow, partition: int) -> None:
     """Drops runs in which everything has expired; sees to it that those that will are looked at again."""
     index = Index(tx, topic, partition)
+    index.sweep()
     group = find_group(tx, topic, "")
     again: list[int] = []
     for run in list(index.runs.values()):

@@ -76,6 +76,11 @@ class QueueRows(Rows):
         for query in ("run_blocks_delete", "run_data_delete", "holes_delete"):
             self._rows(query, tenant=tenant_id, partition=partition, run=run)
 
+    def run_trim(self, tenant_id: int, partition: int, row: RunRow) -> None:
+        for query in ("run_blocks_trim", "run_data_trim"):
+            self._rows(query, tenant=tenant_id, partition=partition, run=row.id, blocks=row.blocks)
+        self.run_update(row)
+
     def run_block_insert(
         self,
         tenant_id: int,

@@ -62,6 +62,21 @@ DELETE FROM duly_run_block
    AND partition = :partition
    AND run = :run;
 
+-- run_blocks_trim
+-- What a run has beyond its first :blocks blocks.
+DELETE FROM duly_run_block
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND run = :run
+   AND idx >= :blocks;
+
+-- run_data_trim
+DELETE FROM duly_run_data
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND run = :run
+   AND idx >= :blocks;
+
 -- run_data_delete
 DELETE FROM duly_run_data
  WHERE tenant = :tenant
