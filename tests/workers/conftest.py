@@ -10,13 +10,31 @@ from typing import Any
 import pytest
 
 import duly
+from duly.broker.broker import Broker
+from duly.client.connect import open_home
+from duly.flight.server import FlightServer
 from tests.store.patience import Aside
 
 
+@pytest.fixture(params=["embedded", "broker"])
+def address(request: pytest.FixtureRequest, path: str) -> Iterator[str]:
+    """Where workers find their store: a fresh file, or a broker on it."""
+    if request.param == "embedded":
+        yield path
+        return
+    broker = Broker(open_home(path))
+    server = FlightServer(broker, "127.0.0.1", 0)
+    yield f"duly://127.0.0.1:{server.port}"
+    # Who waits idly is told first: a stream of Flight's ends only when its thread does.
+    broker.drain()
+    server.shutdown()
+    broker.shut()
+
+
 @pytest.fixture
-def q(path: str) -> Iterator[duly.Client]:
-    """A client on a fresh file, by the host's clock, with a queue of short leases and one attempt more than one."""
-    with duly.connect(path, consumer="w1") as client:
+def q(address: str) -> Iterator[duly.Client]:
+    """A client of a fresh store, by the host's clock, with a queue of short leases and one attempt more than one."""
+    with duly.connect(address, consumer="w1") as client:
         client.create_topic("emails", kind="queue", lease=30, retry=duly.RetryPolicy(base=0.01, jitter="none"))
         client.create_topic("other", kind="queue", lease=30, retry=duly.RetryPolicy(base=0.01, jitter="none"))
         yield client

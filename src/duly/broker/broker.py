@@ -160,6 +160,8 @@ class Broker:
         """Takes nobody in any more, and lets those go who only wait."""
         self._draining.set()
         self.room.close()
+        # Watches too: they ask again, and are told.
+        self._home.wake()
 
     def check_open(self) -> None:
         """Raises Closed when it is going down."""

@@ -22,8 +22,9 @@ from ..engine.claimed import Claim, Claimed
 from ..engine.tail import Tail, Tailed
 from ..errors import Timeout
 
-# How long nobody notices that a client left.
+# How long nobody notices that a client left: one for whom something may be claimed, and one that would only be told.
 SLICE_S = 1.0
+_IDLE_SLICE_S = 5.0
 # Over the time that a claim may wait: it may be served in the last moment.
 _GRACE_S = 10.0
 
@@ -80,7 +81,7 @@ class Caller:
     def wait(self, watch: Watch, until: float) -> None:
         """Waits for something to claim, holding nothing. Raises Left."""
         while True:
-            slice_end = min(until, monotonic_s() + SLICE_S)
+            slice_end = min(until, monotonic_s() + _IDLE_SLICE_S)
             watch.wait(slice_end)
             if monotonic_s() < slice_end or slice_end >= until:
                 return
