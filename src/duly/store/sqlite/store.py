@@ -162,6 +162,8 @@ class SqliteStore:
             raise StoreFull(f"{self.path} cannot be written: {error}.") from error
         except apsw.Error as error:
             raise StoreError(f"{self.path} cannot be opened: {error}.") from error
+        except (ValueError, TypeError) as error:
+            raise translate(error) from error
 
     def _create_file(self) -> None:
         """Makes the file private to its owner, and its name durable."""
@@ -191,6 +193,8 @@ class SqliteStore:
         elif "duly_meta" not in tables:
             raise IncompatibleStore(f"{self.path} is an SQLite file, but not a Duly store. Give another path.")
         connection.execute("PRAGMA synchronous = FULL")
+        if tables and (found := self._current(connection)) is not None:
+            return found
         connection.execute("BEGIN IMMEDIATE")
         try:
             incarnation = self._migrate_inside(connection)
@@ -199,6 +203,20 @@ class SqliteStore:
             raise
         connection.execute("COMMIT")
         return incarnation
+
+    def _current(self, connection: apsw.Connection) -> str | None:
+        """The incarnation of a store that needs nothing. Only looks: where others write all the time, the lock to write
+        may not be had for long.
+        """
+        connection.execute("BEGIN")
+        try:
+            meta = dict(connection.execute("SELECT key, value FROM duly_meta"))
+            if meta.get("schema") != str(SCHEMA) or not meta.get("incarnation"):
+                return None
+            self._start_clock(connection)
+            return str(meta["incarnation"])
+        finally:
+            connection.execute("ROLLBACK")
 
     def _migrate_inside(self, connection: apsw.Connection) -> str:
         known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'duly_meta'").fetchone()
