@@ -40,6 +40,8 @@ NAMES = (
 
 # Below this a record batch costs more bytes and time than lists do.
 ARROW_FROM = 64
+# Made once and cut: most batches are no longer.
+_NULLS = 4096
 
 
 class Columns:
@@ -211,13 +213,14 @@ def gather(parts: Sequence[Columns], order: np.ndarray[Any, Any] | None = None) 
     if len(parts) == 1 and order is None:
         return parts[0]
     if count < ARROW_FROM:
-        joined = join([_listed(part) for part in parts])
+        joined = join([listed(part) for part in parts])
     else:
         joined = parts[0] if len(parts) == 1 else _join_arrow([to_arrow(part) for part in parts])
     return joined if order is None else joined.take(order)
 
 
-def _listed(columns: Columns) -> Columns:
+def listed(columns: Columns) -> Columns:
+    """The same messages as lists."""
     if columns.arrow is None:
         return columns
     return Columns(columns.count, lists={name: columns.values(name) or [] for name in columns.names})
@@ -228,17 +231,31 @@ def _join_arrow(batches: Sequence[pa.RecordBatch]) -> Columns:
 
     used = {name for batch in batches for name in batch.schema.names}
     schema = arrow_schema([name for name in NAMES if name in used])
-    alike = [batch if batch.schema == schema else _with_nulls(batch, schema) for batch in batches]
+    alike = [batch if batch.schema == schema else with_nulls(batch, schema) for batch in batches]
     joined = pa.concat_batches(alike)
     return Columns(joined.num_rows, arrow=joined)
 
 
-def _with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of a schema: nothing in those that it lacks."""
     import pyarrow as pa
 
     names = batch.schema.names
-    arrays = [batch.column(f.name) if f.name in names else pa.nulls(batch.num_rows, f.type) for f in schema]
-    return pa.record_batch(arrays, schema=schema)
+    arrays = [batch.column(f.name) if f.name in names else _nulls(f.type, batch.num_rows) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _nulls(kind: pa.DataType, count: int) -> pa.Array:
+    import pyarrow as pa
+
+    return _some_nulls(kind).slice(0, count) if count <= _NULLS else pa.nulls(count, kind)
+
+
+@cache
+def _some_nulls(kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.nulls(_NULLS, kind)
 
 
 def _offsets(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:

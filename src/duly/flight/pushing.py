@@ -102,8 +102,7 @@ class Push:
         except Exception:
             # The consumer is gone: gRPC says so in many ways.
             log.debug("a push ended", exc_info=True)
-        with self._changed:
-            self._over = True
+        self._leave()
 
     def _wait_for_credit(self) -> int | None:
         with self._changed:

@@ -30,7 +30,6 @@ class Published(msgspec.Struct, frozen=True):
     timeout_ms: int = 30_000
 
 
-encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Published)
 
 

@@ -3,14 +3,13 @@
 Up to 63 messages travel as lists beside their leases, in msgpack (a record batch of one message costs more than all
 the rest of a claim). More of them travel as one record batch in Arrow's IPC format, in the same place, with the columns
 that they use; a stream of Flight's has one schema, and the columns that nobody uses would be a third of its bytes. What
-is big is a record batch of the stream all the same, with every column of DELIVERED, for it is copied less often there.
+is big is a record batch of the stream all the same, with every column, for it is copied less often there.
 One who asks for `arrow` always gets that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,16 +18,12 @@ from msgspec.structs import replace
 
 from ..engine.block import Block, Place
 from ..engine.claimed import Claimed, Parcel, Slice
-from ..engine.columns import ARROW_FROM, Columns, arrow_schema, gather, join, to_arrow
+from ..engine.columns import ARROW_FROM, NAMES, Columns, arrow_schema, gather, join, listed, to_arrow, with_nulls
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NULLS = 4096
 _PACKED_BYTES_MAX = 1024 * 1024
-
-# The columns of a batch of deliveries, in order.
-DELIVERED = ("payload", "id", "key", "headers", "expires_at", "lane", "priority", "due_at", "published_at", "offset")
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
@@ -86,7 +81,7 @@ def to_wire(
     handed = replace(handed, leases=_leases(claimed, False))
     if many:
         return handed, whole(gather(parts))
-    few = join([_listed(part) for part in parts])
+    few = join([listed(part) for part in parts])
     return replace(handed, lists={name: few.listed[name] for name in few.names}), None
 
 
@@ -126,36 +121,14 @@ def placed(part: Slice) -> Columns:
     return columns.having(**places) if places else columns
 
 
-def _listed(columns: Columns) -> Columns:
-    return Columns(columns.count, lists={name: columns.values(name) or [] for name in columns.names})
-
-
 def whole(columns: Columns) -> pa.RecordBatch:
     """A record batch with all columns: a stream has one schema, whatever a claim finds."""
-    import pyarrow as pa
-
-    batch = to_arrow(columns)
-    schema, names = delivered_schema(), batch.schema.names
-    arrays = [batch.column(f.name) if f.name in names else _nulls(f.type, batch.num_rows) for f in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _nulls(kind: pa.DataType, count: int) -> pa.Array:
-    import pyarrow as pa
-
-    return _some_nulls(kind).slice(0, count) if count <= _NULLS else pa.nulls(count, kind)
-
-
-@cache
-def _some_nulls(kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.nulls(_NULLS, kind)
+    return with_nulls(to_arrow(columns), delivered_schema())
 
 
 def delivered_schema() -> pa.Schema:
     """The Arrow schema of deliveries."""
-    return arrow_schema(DELIVERED)
+    return arrow_schema(NAMES)
 
 
 def from_wire(handed: Handed, batch: pa.RecordBatch | None) -> Claimed:
