@@ -27,6 +27,8 @@ R = TypeVar("R")
 
 # How long a call may take that names no time.
 _CALL_S = 30.0
+# How long nobody notices that the one a claim waits for has gone.
+LOOK_S = 1.0
 # Over the time that a claim may wait: it may be served in the last moment.
 _GRACE_S = 10.0
 
@@ -94,29 +96,35 @@ class Broker:
         with self._home.store.read() as tx:
             return verb(tx, command)
 
-    def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
+    def claim(
+        self,
+        command: Claim,
+        *,
+        wait_until: float | None,
+        deadline: float | None,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> Claimed:
+        """Claims in turn. Whoever it is for may go meanwhile: then nothing stays claimed, and it is a Timeout."""
         if not self.room.is_waited_at(command):
             claimed: Claimed = self._home.do(command, deadline=deadline)
             if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
                 return claimed
-        return self._claim_in_turn(command, wait_until)
+        return self._claim_in_turn(command, wait_until, is_gone)
 
-    def _claim_in_turn(self, command: Claim, wait_until: float | None) -> Claimed:
+    def _claim_in_turn(self, command: Claim, wait_until: float | None, is_gone: Callable[[], bool]) -> Claimed:
         answers: list[Claimed | Exception] = []
-        told = threading.Lock()
-        told.acquire()
+        told = threading.Event()
 
         def then(answer: Claimed | Exception) -> None:
             answers.append(answer)
-            told.release()
+            told.set()
 
         waiter = self.room.claim(command, wait_until=wait_until, then=then)
-        patience_s = _GRACE_S + (0.0 if wait_until is None else max(0.0, wait_until - monotonic_s()))
-        if not told.acquire(timeout=patience_s):
-            if self.room.leave(waiter):
+        end = _GRACE_S + (monotonic_s() if wait_until is None else wait_until)
+        while not told.wait(min(LOOK_S, max(0.01, end - monotonic_s()))):
+            if (is_gone() or monotonic_s() >= end) and self.room.leave(waiter):
                 raise Timeout()
-            # It is being told at this very moment.
-            told.acquire()
+            # Too late to leave: it is being told at this moment.
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]

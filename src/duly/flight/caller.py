@@ -11,22 +11,18 @@ nobody holds. gRPC tells, if asked; so waits are cut in slices, and between them
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..broker.broker import Broker
+from ..broker.broker import LOOK_S, Broker
 from ..client.port import Watch
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.tail import Tail, Tailed
 from ..errors import Timeout
 
-# How long nobody notices that a client left: one for whom something may be claimed, and one that would only be told.
-SLICE_S = 1.0
+# How long nobody notices that a client left that would only be told.
 _IDLE_SLICE_S = 5.0
-# Over the time that a claim may wait: it may be served in the last moment.
-_GRACE_S = 10.0
 
 
 class Left(Exception):
@@ -44,36 +40,18 @@ class Caller:
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float) -> Claimed:
         """Claims for the caller, in turn. Raises Left."""
-        broker = self._broker
-        claimed: Claimed | None = None
-        if wait_until is None or not broker.room.is_waited_at(command):
-            claimed = broker.claim(command, wait_until=None, deadline=deadline)
-        if claimed is None or (not claimed.parcels and wait_until is not None):
-            claimed = self._claim_in_turn(command, wait_until or 0.0)
+        try:
+            claimed = self._broker.claim(command, wait_until=wait_until, deadline=deadline, is_gone=self.is_gone)
+        except Timeout:
+            if self.is_gone():
+                raise Left from None
+            raise
         return self.holding(command, claimed)
-
-    def _claim_in_turn(self, command: Claim, wait_until: float) -> Claimed:
-        answers: list[Claimed | Exception] = []
-        told = threading.Event()
-
-        def then(answer: Claimed | Exception) -> None:
-            answers.append(answer)
-            told.set()
-
-        waiter = self._broker.submit_claim(command, wait_until=wait_until, then=then)
-        end = wait_until + _GRACE_S
-        while not told.wait(min(SLICE_S, max(0.01, end - monotonic_s()))):
-            if (self.is_gone() or monotonic_s() >= end) and self._broker.leave(waiter):
-                raise Left if self.is_gone() else Timeout()
-            # Too late to leave: it is being told at this moment, and whoever sends it finds nobody there.
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        return answers[0]
 
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         """Looks whether a log has grown, until it has. Raises Left."""
         while True:
-            tailed = self._broker.tail(command, wait_until=min(wait_until, monotonic_s() + SLICE_S))
+            tailed = self._broker.tail(command, wait_until=min(wait_until, monotonic_s() + LOOK_S))
             if tailed.grown or monotonic_s() >= wait_until:
                 return tailed
             self._check_staying()
