@@ -27,6 +27,12 @@ def host() -> Host:
 
 
 @pytest.fixture
+def no_chores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five seconds later a chore is due, which writes, and takes the mark along."""
+    monkeypatch.setattr(embedded.Caretaker, "_loop", lambda _: None)
+
+
+@pytest.fixture
 def q(path: str, host: Host, events: list[duly.Event]) -> Iterator[duly.Client]:
     with duly.connect(path, clock=duly.SystemClock(host.sources()), on_event=events.append) as client:
         client.create_topic("jobs", kind="queue", lease=30)
@@ -42,6 +48,7 @@ def mark(path: str) -> Mark:
         connection.close()
 
 
+@pytest.mark.usefixtures("no_chores")
 def test_what_is_written_takes_the_mark_along_and_what_only_looks_does_not(
     q: duly.Client, path: str, host: Host
 ) -> None:
@@ -57,6 +64,7 @@ def test_what_is_written_takes_the_mark_along_and_what_only_looks_does_not(
     assert mark(path).at_ms == host.true_ms - 999, "once a second is enough"
 
 
+@pytest.mark.usefixtures("no_chores")
 def test_a_refused_command_beside_good_ones_leaves_the_mark_right(q: duly.Client, path: str, host: Host) -> None:
     host.true_ms += 5000
     with pytest.raises(duly.TopicExists):
