@@ -112,7 +112,7 @@ class Columns:
         import pyarrow.compute as pc
 
         coded = pc.dictionary_encode(self.arrow.column(name))
-        return pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
+        return numpy_array(pc.fill_null(coded.indices, -1)), coded.dictionary.to_pylist()
 
     def numbers(self, name: str, missing: int) -> np.ndarray[Any, Any]:
         """A column of numbers, with a value where a message has none."""
@@ -127,8 +127,7 @@ class Columns:
         column = self.arrow.column(name)
         if column.null_count:
             column = pc.fill_null(column, missing)
-        found: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False).astype(np.int64)
-        return found
+        return numpy_array(column).astype(np.int64)
 
     def without(self, name: str) -> list[int]:
         """The indexes of messages that have nothing in a column."""
@@ -147,7 +146,7 @@ class Columns:
         names = [name for name in NAMES if name in self.arrow.schema.names or name in columns]
         schema = arrow_schema(names)
         arrays = [
-            pa.array(columns[entry.name], entry.type) if entry.name in columns else self.arrow.column(entry.name)
+            arrow_array(columns[entry.name], entry.type) if entry.name in columns else self.arrow.column(entry.name)
             for entry in schema
         ]
         return Columns(self.count, arrow=pa.record_batch(arrays, schema=schema))
@@ -167,7 +166,7 @@ class Columns:
             return Columns(len(indexes), lists=picked)
         import pyarrow as pa
 
-        return Columns(len(indexes), arrow=self.arrow.take(pa.array(indexes, pa.int64())))
+        return Columns(len(indexes), arrow=self.arrow.take(arrow_array(indexes, pa.int64())))
 
     def at_times(self, now_ms: int, ttl_ms: int | None) -> Columns:
         """The same messages with absolute times. A negative due time d stands for -1 - d from now; a negative
@@ -289,6 +288,27 @@ def _schema(names: tuple[str, ...]) -> pa.Schema:
         "offset": pa.int64(),
     }
     return pa.schema([pa.field(name, types[name]) for name in names])
+
+
+def arrow_array(values: Sequence[Any] | np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
+    """A list, or an array of NumPy's, as Arrow has it. The latter by its memory: pa.array loads numpy.ma first."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not isinstance(values, np.ndarray):
+        return pa.array(values, kind)
+    flat = np.ascontiguousarray(values, kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
+
+
+def numpy_array(array: pa.Array) -> np.ndarray[Any, Any]:
+    """Numbers, none of them null, as NumPy has them, by their memory: to_numpy loads a dozen modules first."""
+    import numpy as np
+
+    kind = np.dtype(array.type.to_pandas_dtype())
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
 
 
 def to_arrow(columns: Columns) -> pa.RecordBatch:

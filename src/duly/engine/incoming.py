@@ -15,7 +15,7 @@ from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..message import MADE_ID_MARK, Message
 from ..tenant import check_name
-from .columns import ARROW_FROM, Columns, arrow_schema, to_arrow
+from .columns import ARROW_FROM, Columns, arrow_schema, numpy_array, to_arrow
 from .columns import NAMES as ALL_NAMES
 
 if TYPE_CHECKING:
@@ -418,8 +418,8 @@ def _check_arrow_headers(column: Any) -> None:
     ends = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
     if int(np.diff(ends).max(initial=0)) > LIMITS.headers_max:
         raise LimitExceeded(f"Column 'headers': a message has at most {LIMITS.headers_max} headers.")
-    names = pc.binary_length(column.keys).to_numpy(zero_copy_only=False)
-    values = pc.binary_length(column.items).to_numpy(zero_copy_only=False)
+    names = numpy_array(pc.binary_length(column.keys))
+    values = numpy_array(pc.binary_length(column.items))
     running = np.concatenate(([0], np.cumsum(names + values)))
     at = ends - ends[0]
     if int((running[at[1:]] - running[at[:-1]]).max(initial=0)) > LIMITS.headers_bytes_max:
@@ -441,5 +441,4 @@ def _partition_numbers(array: Any) -> np.ndarray[Any, Any] | None:
     if pc.max(array).as_py() >= LIMITS.partitions_max:
         index = pc.index(pc.greater_equal(array, LIMITS.partitions_max), True).as_py()
         raise InvalidArgument(f"Message {index}: there is no partition {array[index]}.", index=index)
-    numbers: np.ndarray[Any, Any] = pc.fill_null(array.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return numbers
+    return numpy_array(pc.fill_null(array.cast(pa.int64()), -1))
