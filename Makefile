@@ -33,8 +33,8 @@ endif
 
 setup: $(STAMP)
 
-# The lock holds the core and the server and dev extras. Not installed yet, each joins with its issue:
-# postgres (the PostgreSQL store), spark (the pipeline).
+# The lock holds the core and the server, spark and dev extras. Not installed yet, it joins with its issue:
+# postgres (the PostgreSQL store).
 $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet '$(UV)'
@@ -77,7 +77,7 @@ bench: setup
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-	  --extra server --extra dev $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
+	  --extra server --extra spark --extra dev $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
