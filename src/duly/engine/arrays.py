@@ -56,7 +56,7 @@ def _numbers(values: Sequence[int] | np.ndarray[Any, Any], kind: pa.DataType, va
 
 def _binaries(values: Sequence[Any], kind: pa.DataType, valid: pa.Buffer | None) -> pa.Array:
     text = pa.types.is_string(kind)
-    parts = [value or ("" if text else b"") for value in values] if valid else values
+    parts: Sequence[Any] = [value or ("" if text else b"") for value in values] if valid else values
     if text and not (joined := "".join(parts)).isascii():
         parts, text = [part.encode() for part in parts], False
     # Of ASCII there are as many bytes as characters.
