@@ -17,8 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
-import pyarrow as pa
-
 from .broker.broker import Broker
 from .client.connect import open_home
 from .clock import monotonic_s
@@ -49,8 +47,6 @@ class Served:
     def __init__(self, store: str, address: Address, *, on_event: Listener | None = None) -> None:
         check_free(address.host, address.http_port)
         check_free(address.host, address.flight_port)
-        # The first to publish would wait for it: Arrow looks for pandas then, and loads it if it is there.
-        pa.array([0])
         self.broker = Broker(open_home(store, on_event=on_event))
         try:
             self.http = HttpServer(

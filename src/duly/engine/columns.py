@@ -111,8 +111,10 @@ class Columns:
             return np.array(codes, dtype=np.int64), list(distinct)
         import pyarrow.compute as pc
 
+        from .arrays import numpy_array
+
         coded = pc.dictionary_encode(self.arrow.column(name))
-        return numpy_array(pc.fill_null(coded.indices, -1)), coded.dictionary.to_pylist()
+        return numpy_array(coded.indices, -1), coded.dictionary.to_pylist()
 
     def numbers(self, name: str, missing: int) -> np.ndarray[Any, Any]:
         """A column of numbers, with a value where a message has none."""
@@ -122,12 +124,13 @@ class Columns:
             return np.full(self.count, missing, np.int64)
         if self.arrow is None:
             return np.array([missing if v is None else v for v in self._lists[name]], np.int64)
-        import pyarrow.compute as pc
+        from .arrays import numpy_array
 
         column = self.arrow.column(name)
         if column.null_count:
-            column = pc.fill_null(column, missing)
-        return numpy_array(column).astype(np.int64)
+            # Its own kind of number may not hold the value.
+            column = column.cast("int64")
+        return numpy_array(column, missing).astype(np.int64)
 
     def without(self, name: str) -> list[int]:
         """The indexes of messages that have nothing in a column."""
@@ -142,6 +145,8 @@ class Columns:
             plain = {name: c if isinstance(c, list) else c.tolist() for name, c in columns.items()}
             return Columns(self.count, lists={**self._lists, **plain})
         import pyarrow as pa
+
+        from .arrays import arrow_array
 
         names = [name for name in NAMES if name in self.arrow.schema.names or name in columns]
         schema = arrow_schema(names)
@@ -165,6 +170,8 @@ class Columns:
             picked = {name: [column[i] for i in indexes] for name, column in self._lists.items()}
             return Columns(len(indexes), lists=picked)
         import pyarrow as pa
+
+        from .arrays import arrow_array
 
         return Columns(len(indexes), arrow=self.arrow.take(arrow_array(indexes, pa.int64())))
 
@@ -290,32 +297,13 @@ def _schema(names: tuple[str, ...]) -> pa.Schema:
     return pa.schema([pa.field(name, types[name]) for name in names])
 
 
-def arrow_array(values: Sequence[Any] | np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
-    """A list, or an array of NumPy's, as Arrow has it. The latter by its memory: pa.array loads numpy.ma first."""
-    import numpy as np
-    import pyarrow as pa
-
-    if not isinstance(values, np.ndarray):
-        return pa.array(values, kind)
-    flat = np.ascontiguousarray(values, kind.to_pandas_dtype())
-    return pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
-
-
-def numpy_array(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Numbers, none of them null, as NumPy has them, by their memory: to_numpy loads a dozen modules first."""
-    import numpy as np
-
-    kind = np.dtype(array.type.to_pandas_dtype())
-    if not len(array):
-        return np.empty(0, kind)
-    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
-
-
 def to_arrow(columns: Columns) -> pa.RecordBatch:
     """The batch as one Arrow record batch."""
     if columns.arrow is not None:
         return columns.arrow
     import pyarrow as pa
+
+    from .arrays import arrow_array
 
     schema = arrow_schema(columns.names)
     arrays = []
@@ -323,5 +311,5 @@ def to_arrow(columns: Columns) -> pa.RecordBatch:
         values: list[Any] = columns.listed[entry.name]
         if entry.name == "headers":
             values = [None if headers is None else list(headers.items()) for headers in values]
-        arrays.append(pa.array(values, entry.type))
+        arrays.append(arrow_array(values, entry.type))
     return pa.record_batch(arrays, schema=schema)

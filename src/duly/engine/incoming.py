@@ -15,7 +15,7 @@ from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..message import MADE_ID_MARK, Message
 from ..tenant import check_name
-from .columns import ARROW_FROM, Columns, arrow_schema, numpy_array, to_arrow
+from .columns import ARROW_FROM, Columns, arrow_schema, to_arrow
 from .columns import NAMES as ALL_NAMES
 
 if TYPE_CHECKING:
@@ -413,6 +413,8 @@ def _check_arrow_headers(column: Any) -> None:
     import numpy as np
     import pyarrow.compute as pc
 
+    from .arrays import numpy_array
+
     if column.items.null_count:
         raise InvalidArgument("Column 'headers': headers are str to str, none of them null.")
     ends = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
@@ -431,6 +433,8 @@ def _partition_numbers(array: Any) -> np.ndarray[Any, Any] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from .arrays import numpy_array
+
     if array is None or array.null_count == len(array):
         return None
     if not pa.types.is_integer(array.type):
@@ -441,4 +445,4 @@ def _partition_numbers(array: Any) -> np.ndarray[Any, Any] | None:
     if pc.max(array).as_py() >= LIMITS.partitions_max:
         index = pc.index(pc.greater_equal(array, LIMITS.partitions_max), True).as_py()
         raise InvalidArgument(f"Message {index}: there is no partition {array[index]}.", index=index)
-    return numpy_array(pc.fill_null(array.cast(pa.int64()), -1))
+    return numpy_array(array.cast(pa.int64()), -1)

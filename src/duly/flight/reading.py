@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 from pyarrow import flight
 
 from ..broker.broker import Broker
+from ..engine.arrays import arrow_array
 from ..engine.claimed import Slice
 from ..engine.stretch import Stretch, read_piece
 from ..engine.topics import DescribeTopic
@@ -83,7 +85,7 @@ def _batch(partition: int, partition_id: int, part: Slice) -> pa.RecordBatch:
     count = columns.num_rows
     made = pc.binary_join_element_wise(f"{MADE_ID_MARK}{partition_id}-", columns.column("offset").cast(pa.string()), "")
     found = {
-        "partition": pa.array([partition] * count, pa.int64()),
+        "partition": arrow_array(np.full(count, partition), pa.int64()),
         "id": pc.coalesce(columns.column("id"), made),
     }
     arrays = [found[name] if name in found else columns.column(name) for name in READ_SCHEMA.names]
