@@ -41,7 +41,7 @@ from .errors import (
 from .events import Event
 from .health import Figures, Finding, GroupHealth, HealthReason
 from .limits import LIMITS, Limits
-from .message import DeadLetter, Failure, Message, QueuedMessage, Receipt, Span, StoredMessage
+from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Span, StoredMessage
 from .topic import (
     ConsumerDescription,
     GroupDescription,
@@ -101,6 +101,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "LIMITS",
+    "Admitted",
     "Backup",
     "Batch",
     "Bury",

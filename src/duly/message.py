@@ -72,6 +72,18 @@ class StoredMessage(msgspec.Struct, frozen=True):
         return json.loads(self.payload)
 
 
+class Admitted(msgspec.Struct, frozen=True):
+    """What has been published of a job's stages: messages, those that the queue had already, and those yet to come.
+
+    `duplicate`: all of it was published before; nothing was stored now.
+    """
+
+    messages: int
+    duplicates: int = 0
+    left: int = 0
+    duplicate: bool = False
+
+
 class Failure(msgspec.Struct, frozen=True):
     """One failed attempt in a message's history."""
 

@@ -35,6 +35,7 @@ CALLED = {
     "browse": "browse",
     "cancel": "cancel_messages",
     "dead": "list_dead",
+    "drop_stages": "drop_stage",
     "events": "list_events",
     "get": "get_message",
     "move": "move_messages",

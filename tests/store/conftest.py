@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from inspect import signature
 from pathlib import Path
 
+import apsw
 import pytest
 
 import duly
@@ -53,6 +54,15 @@ class Home:
     def bytes_on_device(self) -> int:
         """What the store takes, with its side files."""
         return sum(path.stat().st_blocks * 512 for path in self.folder.glob("app.duly*"))
+
+    def rows(self, table: str) -> int:
+        """How many rows a table of the store has."""
+        connection = apsw.Connection(str(self.folder / "app.duly"), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            ((count,),) = connection.execute(f"SELECT count(*) FROM {table}")
+            return int(count)
+        finally:
+            connection.close()
 
     def close(self) -> None:
         for client in self._opened:

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import apsw
 import pytest
 
 import duly
@@ -215,7 +214,7 @@ def test_a_big_run_that_is_consumed_goes_in_steps_and_wholly(
     q.publish(jobs, [b"x" * 100] * 30_000)
     while q.claim(jobs, max_messages=7_000).ack().done:
         assert [finding for finding in q.examine() if finding.level == "alert"] == []
-    chores(clock, lambda: rows(home, "duly_run") == rows(home, "duly_run_block") == rows(home, "duly_run_data") == 0)
+    chores(clock, lambda: home.rows("duly_run") == home.rows("duly_run_block") == home.rows("duly_run_data") == 0)
     assert len(steps) > 5
     assert max(steps) <= 5
     q.publish(jobs, b"another")
@@ -232,15 +231,6 @@ def counting(real: Callable[..., None], steps: list[int]) -> Callable[..., None]
         steps.append(before - after)
 
     return call
-
-
-def rows(home: Home, table: str) -> int:
-    connection = apsw.Connection(str(home.folder / "app.duly"), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        ((count,),) = connection.execute(f"SELECT count(*) FROM {table}")
-        return int(count)
-    finally:
-        connection.close()
 
 
 def repeatable(clock: duly.ManualClock) -> str:

@@ -18,6 +18,10 @@ from duly.engine.incoming import check_batch
 PLACE = Place(tenant=3, partition=7, base=41)
 
 
+def blocks_of(sent: list[Piece]) -> list[tuple[Columns, Any]]:
+    return [(columns, publishes) for columns, publishes, _ in form_blocks(sent)]
+
+
 def columns(count: int, payload_bytes: int = 5) -> Columns:
     messages = [
         duly.Message(bytes([n % 256]) * payload_bytes, id=f"i{n}", key=f"k{n}", headers={"h": str(n)}, ttl=n + 1)
@@ -121,20 +125,20 @@ def spread(formed: list[tuple[Columns, Any]]) -> list[int]:
 
 
 def test_small_neighbours_share_a_block() -> None:
-    (formed,) = form_blocks(pieces(1, 2, 3))
+    (formed,) = blocks_of(pieces(1, 2, 3))
     assert formed[0].count == 6
     assert [tuple(entry) for entry in formed[1]] == [("p0", 1), ("p1", 2), ("p2", 3)]
 
 
 def test_no_block_has_more_messages_than_the_limit() -> None:
-    formed = form_blocks(pieces(*[30] * 100, 5000, 30))
+    formed = blocks_of(pieces(*[30] * 100, 5000, 30))
     assert max(spread(formed)) <= duly.LIMITS.block_messages_max
     assert sum(spread(formed)) == 8030
 
 
 def test_no_block_has_more_bytes_than_the_limit_unless_one_message_has() -> None:
     big = duly.LIMITS.block_bytes_max // 3
-    formed = form_blocks([piece("a", [bytes(big)] * 8), piece("b", bytes(big * 4))])
+    formed = blocks_of([piece("a", [bytes(big)] * 8), piece("b", bytes(big * 4))])
     for part, _ in formed:
         assert part.bytes <= duly.LIMITS.block_bytes_max or part.count == 1
     assert sum(spread(formed)) == 9
@@ -143,7 +147,7 @@ def test_no_block_has_more_bytes_than_the_limit_unless_one_message_has() -> None
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=20))
 def test_forming_blocks_keeps_every_message_in_order_and_says_whose_it_is(counts: list[int]) -> None:
     sent = [piece(f"p{n}", [b"%d-%d" % (n, i) for i in range(count)]) for n, count in enumerate(counts)]
-    formed = form_blocks(sent)
+    formed = blocks_of(sent)
     assert [p for part, _ in formed for p in part.values("payload") or ()] == [
         b"%d-%d" % (n, i) for n, count in enumerate(counts) for i in range(count)
     ]

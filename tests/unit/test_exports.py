@@ -13,6 +13,7 @@ import pytest
 import duly
 
 PUBLIC = [
+    "Admitted",
     "Backup",
     "Batch",
     "Bury",
@@ -100,6 +101,7 @@ CLIENT = [
     "claim",
     "clock",
     "close",
+    "commit_stages",
     "coming",
     "consume",
     "consumer",
@@ -111,6 +113,7 @@ CLIENT = [
     "delete_topic",
     "describe_group",
     "describe_topic",
+    "drop_stages",
     "examine",
     "extend",
     "get",
@@ -134,6 +137,7 @@ CLIENT = [
     "resume",
     "resume_store",
     "seek",
+    "stage",
     "tenant",
     "transaction",
     "update_group",

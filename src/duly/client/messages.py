@@ -15,11 +15,12 @@ from ..engine.incoming import check_batch, check_priority, due_at
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id
 from ..engine.read import OffsetAt, Read
+from ..engine.stage import STAGES_MAX, CommitStages, DropStages, Stage, check_label, check_stage
 from ..engine.tail import Tail
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, LimitExceeded
 from ..events import Event
 from ..limits import LIMITS
-from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
+from ..message import Admitted, DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
 from .arguments import (
     byte_budget,
     count,
@@ -83,6 +84,56 @@ class MessageCalls(Calls):
         bounds what waits to be sent (64 MiB); `timeout` is how long publish waits for room, and a batch for its store.
         """
         return make_producer(self, linger=linger, max_bytes=max_bytes, timeout=timeout, timeout_default=self._timeout_s)
+
+    # Stages: what many put down piece by piece is published together
+
+    def stage(
+        self,
+        topic: str,
+        messages: bytes | Message | Sequence[bytes | Message] | Any,
+        *,
+        stage: str,
+        number: int,
+        timeout: Duration | None = None,
+    ) -> int:
+        """Adds a batch to a stage; nobody sees it before `commit_stages`. Returns how many messages the stage has.
+
+        `number` counts the calls for the stage, from 0: one that is repeated stores nothing twice. A stage that nobody
+        adds to or commits for a day is dropped.
+        """
+        batch = check_batch(messages)
+        command = Stage(self._tenant, named(topic), check_stage(stage, number), number, batch)
+        staged: int = self._alive().do(command, deadline=self._deadline(timeout), cost=batch.bytes)
+        return staged
+
+    def commit_stages(
+        self,
+        topic: str,
+        stages: Mapping[str, int],
+        *,
+        job: str,
+        version: int = 0,
+        timeout: Duration | None = None,
+    ) -> Admitted:
+        """Publishes stages, all of them or none; `stages` says how many messages each must have.
+
+        Once it is decided it happens, whoever dies. A `version` of a `job` is published once: one that is not above the
+        newest before it stores nothing, and the answer is a `duplicate`.
+        """
+        given = tuple((check_label(name, "stage"), whole(many, "messages")) for name, many in stages.items())
+        if len(given) > STAGES_MAX:
+            raise LimitExceeded(f"A commit takes at most {STAGES_MAX} stages; got {len(given)}.")
+        command = CommitStages(self._tenant, named(topic), check_label(job, "job"), whole(version, "version"), given)
+        deadline = self._deadline(timeout)
+        while True:
+            admitted: Admitted = self._alive().do(command, deadline=deadline)
+            if not admitted.left:
+                return admitted
+
+    def drop_stages(self, topic: str, stages: Iterable[str], *, timeout: Duration | None = None) -> None:
+        """Gives stages up."""
+        names = tuple(check_label(name, "stage") for name in stages)
+        self._do(DropStages(self._tenant, named(topic), names), timeout)
 
     def read(
         self,

@@ -6,6 +6,7 @@ What happens when the connection breaks while something is under way depends on 
     publish              sent again with its publish id: stored once, whatever happened. PublishUnknown at the end
     looking              asked again
     claim                asked again; what the first may have got is due again when its lease ends
+    stage, commit        asked again: known by its number, and by the job's version
     settle               asked again; what was settled by the first counts as lost, and is not done twice
     anything else        Unavailable, which says that it may have been done
 
@@ -29,6 +30,7 @@ from ..engine.operations import READS
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, make_publish_id
 from ..engine.settle import Held
 from ..engine.settling import Settle
+from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.tail import Tail, Tailed
 from ..errors import Closed, InvalidArgument, PublishUnknown, Timeout, Unavailable
 from ..events import Event, Listener, tell
@@ -93,9 +95,11 @@ class Remote:
         kind = type(command)
         if kind is Publish:
             return self._publish(command, deadline)
+        if kind is Stage:
+            return self._stage(command, deadline)
         if kind is Claim:
             return self.claim(command, wait_until=None, deadline=deadline)
-        again = kind in READS or kind in (Settle, Held)
+        again = kind in READS or kind in (Settle, Held, CommitStages, DropStages)
         body, _ = self._ask(NAMES[kind], command, deadline, again=again)
         if kind is Held:
             return [claims.from_wire(handed, None) for handed in _held.decode(body)]
@@ -287,6 +291,18 @@ class Remote:
                     ) from error
                 raise unavailable(str(error)) from error
 
+    def _stage(self, command: Stage, deadline: float) -> Any:
+        """Stages; a call that comes twice is known by its number."""
+        tries = 0
+        while True:
+            try:
+                return decode_answer(Stage, answered(self._send(command, deadline)))
+            except Broken as error:
+                if monotonic_s() >= deadline:
+                    raise unavailable(str(error)) from error
+                self._pause(tries, deadline)
+                tries += 1
+
     def _timed(self, command: Publish, deadline: float) -> Publish:
         """The command, its publish id made anew if it was made before a broker had told the time."""
         if self._shift is not None or command.repeated or not command.publish_id.startswith(MADE_PUBLISH_ID_MARK):
@@ -295,10 +311,13 @@ class Remote:
         return replace(command, publish_id=self.make_publish_id())
 
     def _publish_once(self, command: Publish, deadline: float, *, asked: bool) -> Any:
+        return self._send(replace(command, repeated=command.repeated or asked), deadline)
+
+    def _send(self, command: Publish | Stage, deadline: float) -> Any:
         left_ms = max(1, int((deadline - monotonic_s()) * 1000))
-        published, batch = batches.to_wire(replace(command, repeated=command.repeated or asked), left_ms)
+        published, batch = batches.to_wire(command, left_ms)
         line = self._line(deadline, None if batch is None else batch.schema)
-        answer, _ = self._asked(line, make_request("publish", published, left_ms), batch)
+        answer, _ = self._asked(line, make_request(NAMES[type(command)], published, left_ms), batch)
         return answer
 
     # Time

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..store.contract import AgendaRow, TopicRow, Transaction
 from .find import head_of
 
-TRUNCATE, ERASE, GIVE_BACK, FORGET, PACK = "truncate", "erase", "give_back", "forget", "pack"
+TRUNCATE, ERASE, GIVE_BACK, FORGET, PACK, ADMIT = "truncate", "erase", "give_back", "forget", "pack", "admit"
 
 # Long enough that a busy partition is looked at once a second and not once a batch.
 SOON_MS = 1000

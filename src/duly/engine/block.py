@@ -5,7 +5,7 @@
     preamble  msgpack: [[publish id, count], …], whose batches are inside, so that a publish whose
               outcome is in doubt can be found again
     body      listed: msgpack of the columns; arrow: one record batch, its schema known from the
-              header's columns and therefore not stored
+              header's columns and therefore not stored; apart: where one of these lies, and its checksum
 
 The checksum covers header, preamble and body. The place is part of the header, so a block that
 was moved, swapped or copied to another row fails as surely as one with a flipped bit.
@@ -28,6 +28,9 @@ from .columns import NAMES, Columns, arrow_schema, join, to_arrow
 _MAGIC = b"DULY"
 _FORMAT = 1
 _LISTED, _ARROW = 1, 2
+# Added to the form of a block whose body is in a row of its own: it was written there before it had a place (stage.py).
+_APART = 16
+_WHERE = struct.Struct("<QQQ")
 _HEADER = struct.Struct("<4sBBHIQQQIQIIQ")
 _CHECKSUM_AT = _HEADER.size - 8
 # Enough for the header and the publish ids of most blocks.
@@ -67,28 +70,46 @@ class Block(msgspec.Struct, frozen=True):
         return self.place.base + self.count
 
 
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """The body of a block to be, in a row of its own."""
+
+    number: int
+    form: int
+    mask: int
+    count: int
+    length: int
+    checksum: int
+
+
 def encode(place: Place, columns: Columns, published_at: int, publishes: Publishes) -> bytes:
     """The block's bytes."""
+    form, mask, body = _encode_body(columns)
+    return _frame(place, form, mask, columns.count, published_at, publishes, body)
+
+
+def encode_chunk(columns: Columns, insert: Callable[[Any], int]) -> Chunk:
+    """Writes a body of its own, of which `insert` tells the number."""
+    form, mask, body = _encode_body(columns)
+    return Chunk(insert(body), form, mask, columns.count, len(body), xxhash.xxh3_64_intdigest(body))
+
+
+def encode_apart(place: Place, chunk: Chunk, published_at: int, publishes: Publishes) -> bytes:
+    """The bytes of a block whose body is there already."""
+    where = _WHERE.pack(chunk.number, chunk.length, chunk.checksum)
+    return _frame(place, chunk.form | _APART, chunk.mask, chunk.count, published_at, publishes, where)
+
+
+def _encode_body(columns: Columns) -> tuple[int, int, Any]:
     names = columns.names
     mask = sum(1 << NAMES.index(name) for name in names)
-    preamble = _encoder.encode(publishes)
-    body: Any
     if columns.arrow is None:
-        form, body = _LISTED, _encoder.encode([columns.listed[name] for name in names])
-    else:
-        form, body = _ARROW, memoryview(to_arrow(columns).serialize())
-    fields = (
-        _MAGIC,
-        _FORMAT,
-        form,
-        mask,
-        0,
-        place.tenant,
-        place.partition,
-        place.base,
-        columns.count,
-        published_at,
-    )
+        return _LISTED, mask, _encoder.encode([columns.listed[name] for name in names])
+    return _ARROW, mask, memoryview(to_arrow(columns).serialize())
+
+
+def _frame(place: Place, form: int, mask: int, count: int, published_at: int, publishes: Publishes, body: Any) -> bytes:
+    preamble = _encoder.encode(publishes)
+    fields = (_MAGIC, _FORMAT, form, mask, 0, place.tenant, place.partition, place.base, count, published_at)
     lengths = (len(preamble), len(body))
     digest = xxhash.xxh3_64(_HEADER.pack(*fields, *lengths, 0))
     digest.update(preamble)
@@ -96,8 +117,10 @@ def encode(place: Place, columns: Columns, published_at: int, publishes: Publish
     return b"".join((_HEADER.pack(*fields, *lengths, digest.intdigest()), preamble, body))
 
 
-def decode(place: Place, stored: object) -> Block:
-    """Reads a block back. Raises CorruptBlock unless every bit and its place are right."""
+def decode(place: Place, stored: object, chunk: Callable[[int], bytes | None] | None = None) -> Block:
+    """Reads a block back; `chunk` gives bodies that lie apart. Raises CorruptBlock unless every bit and its place are
+    right.
+    """
     if not isinstance(stored, bytes) or len(stored) < _HEADER.size or stored[:4] != _MAGIC:
         raise _corrupt(place, "it has no block header")
     (
@@ -125,12 +148,36 @@ def decode(place: Place, stored: object) -> Block:
         raise _corrupt(place, "its checksum is wrong")
     if (tenant, partition, base) != (place.tenant, place.partition, place.base):
         raise _corrupt(place, f"it belongs to partition {partition} at offset {base}")
-    if version != _FORMAT or key != 0 or form not in (_LISTED, _ARROW):
+    if version != _FORMAT or key != 0 or form & ~_APART not in (_LISTED, _ARROW):
         raise IncompatibleStore(f"A block has format {version}, form {form}, key {key}: a newer Duly wrote it.")
     body_at = _HEADER.size + preamble_len
     publishes = [(publish_id, n) for publish_id, n in _decode(view[_HEADER.size : body_at])]
-    columns = _decode_body(form, [name for at, name in enumerate(NAMES) if mask >> at & 1], count, stored, body_at)
-    return Block(place, count, published_at, columns, publishes)
+    if form & _APART:
+        stored, body_at, form = _fetched(place, stored[body_at:], chunk), 0, form & ~_APART
+    return Block(place, count, published_at, _decode_body(form, _named(mask), count, stored, body_at), publishes)
+
+
+def decode_chunk(chunk: Chunk, body: bytes | None) -> Columns:
+    """The messages of a chunk that is not part of a block yet. Raises CorruptBlock."""
+    whole = _whole(Place(0, 0, 0), body, chunk.length, chunk.checksum)
+    return _decode_body(chunk.form, _named(chunk.mask), chunk.count, whole, 0)
+
+
+def _fetched(place: Place, where: bytes, chunk: Callable[[int], bytes | None] | None) -> bytes:
+    number, length, checksum = _WHERE.unpack(where)
+    return _whole(place, None if chunk is None else chunk(number), length, checksum)
+
+
+def _whole(place: Place, body: bytes | None, length: int, checksum: int) -> bytes:
+    if not isinstance(body, bytes) or len(body) != length:
+        raise _corrupt(place, "its messages, which lie apart from it, are gone or have another length")
+    if xxhash.xxh3_64_intdigest(body) != checksum:
+        raise _corrupt(place, "the checksum of its messages, which lie apart from it, is wrong")
+    return body
+
+
+def _named(mask: int) -> list[str]:
+    return [name for at, name in enumerate(NAMES) if mask >> at & 1]
 
 
 def publishes_of(read: Callable[[int], bytes]) -> Publishes:
@@ -173,11 +220,13 @@ class Piece(msgspec.Struct, frozen=True):
     columns: Columns
     # Of its payloads.
     bytes: int
+    # Its messages are there already, as they are: one block.
+    chunk: Chunk | None = None
 
 
-def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes]]:
+def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes, Chunk | None]]:
     """Pieces in order as the columns of blocks: small neighbours joined, big ones cut."""
-    formed: list[tuple[Columns, Publishes]] = []
+    formed: list[tuple[Columns, Publishes, Chunk | None]] = []
     small: list[Piece] = []
     small_count = small_bytes = 0
 
@@ -185,15 +234,19 @@ def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes]]:
         nonlocal small_count, small_bytes
         if small:
             columns = join([piece.columns for piece in small])
-            formed.append((columns, [(piece.publish_id, piece.columns.count) for piece in small]))
+            formed.append((columns, [(piece.publish_id, piece.columns.count) for piece in small], None))
             small.clear()
             small_count = small_bytes = 0
 
     for piece in pieces:
         columns, size = piece.columns, piece.bytes
+        if piece.chunk is not None:
+            flush()
+            formed.append((columns, [(piece.publish_id, columns.count)], piece.chunk))
+            continue
         if columns.arrow is not None or size > LIMITS.block_bytes_max:
             flush()
-            formed.extend((part, [(piece.publish_id, part.count)]) for part in _cut(columns))
+            formed.extend((part, [(piece.publish_id, part.count)], None) for part in cut(columns))
             continue
         if small_count + columns.count > LIMITS.block_messages_max or small_bytes + size > LIMITS.block_bytes_max:
             flush()
@@ -204,7 +257,7 @@ def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes]]:
     return formed
 
 
-def _cut(columns: Columns) -> list[Columns]:
+def cut(columns: Columns) -> list[Columns]:
     """A batch in slices that fit a block each; one message may fill a block alone."""
     if columns.count <= LIMITS.block_messages_max and columns.bytes <= LIMITS.block_bytes_max:
         return [columns]

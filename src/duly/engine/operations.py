@@ -37,6 +37,7 @@ from .read import OffsetAt, Read, offsets_at, read
 from .retain import Chores, run_chores
 from .settle import Held, ReleaseConsumer, held, release_consumer, settle
 from .settling import Settle
+from .stage import CommitStages, DropStages, Stage, commit_stages, drop_stages, stage
 from .tail import Tail, tail
 from .topics import (
     Archived,
@@ -68,6 +69,9 @@ def _each(one: Callable[[Transaction, Any], Any]) -> Verb[Any, Any]:
 
 WRITES: dict[type, Verb[Any, Any]] = {
     Publish: publish,
+    Stage: stage,
+    CommitStages: _each(commit_stages),
+    DropStages: _each(drop_stages),
     Claim: claim,
     Settle: settle,
     Held: _each(held),

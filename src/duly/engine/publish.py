@@ -28,7 +28,7 @@ from ..limits import LIMITS, MINUTE_MS
 from ..message import Receipt, Span
 from ..store.contract import BlockMeta, Head, TopicRow, Transaction
 from .agenda import FORGET, TRUNCATE, note_published, schedule, schedule_store
-from .block import Block, Piece, Place, encode, form_blocks, publishes_of
+from .block import Block, Chunk, Piece, Place, encode, encode_apart, form_blocks, publishes_of
 from .columns import Columns
 from .find import find_topic, head_of
 from .fold import absorb_some
@@ -136,10 +136,10 @@ class Tail:
         self.next_offset = head.next_offset
         self.pieces: list[Piece] = []
 
-    def add(self, publish_id: str, columns: Columns, size: int) -> int:
+    def add(self, publish_id: str, columns: Columns, size: int, chunk: Chunk | None = None) -> int:
         """Lays a piece at the end and returns its first offset."""
         first = self.next_offset
-        self.pieces.append(Piece(publish_id, columns, size))
+        self.pieces.append(Piece(publish_id, columns, size, chunk))
         self.next_offset += columns.count
         return first
 
@@ -148,10 +148,16 @@ class Tail:
         base = self.head.next_offset
         # Never earlier than the block before: offset_at searches by time.
         published_at = max(tx.now_ms, self.head.published_at)
-        for columns, publishes in form_blocks(self.pieces):
+        for columns, publishes, chunk in form_blocks(self.pieces):
             place = Place(self.topic.tenant_id, self.partition, base)
-            stored = encode(place, columns, published_at, publishes)
-            meta = BlockMeta(base, columns.count, len(stored), published_at)
+            if chunk is None:
+                stored = encode(place, columns, published_at, publishes)
+                size = len(stored)
+            else:
+                stored = encode_apart(place, chunk, published_at, publishes)
+                size = len(stored) + chunk.length
+                tx.apart_insert(place.tenant, place.partition, base, chunk.number)
+            meta = BlockMeta(base, columns.count, size, published_at)
             block = Block(place, columns.count, published_at, columns, publishes)
             tx.block_insert(place.tenant, place.partition, meta, block, stored)
             base += columns.count
@@ -185,22 +191,22 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
         return found
     batch = command.batch
     if batch.bytes > topic.settings.payload_bytes_max:
-        _check_sizes(topic, batch.columns)
-    _check_kind(topic, batch)
+        check_sizes(topic, batch.columns)
+    check_kind(topic, batch)
     times = batch.relative or topic.settings.ttl_ms is not None
     columns = batch.columns.at_times(tx.now_ms, topic.settings.ttl_ms) if times else batch.columns
-    _check_due(tx, columns)
+    check_due(tx, columns)
     duplicates: dict[int, tuple[int, int] | int] = {}
     if topic.settings.kind == "queue" and "id" in columns.names:
-        duplicates = _duplicates(tx, topic, columns, tails.ids.setdefault(topic.id, {}))
+        duplicates = duplicates_of(tx, topic, columns, tails.ids.setdefault(topic.id, {}))
         if duplicates:
             columns = columns.take([at for at in range(columns.count) if at not in duplicates])
             batch = Checked(columns, columns.bytes)
     spans: list[Span] = []
     routes: Routes = 0
     if columns.count:
-        routes = _route(tx, topic, batch)
-        for number, part, size in _split(columns, batch.bytes, routes):
+        routes = route(tx, topic, batch)
+        for number, part, size in split(columns, batch.bytes, routes):
             partition = topic.partitions[number]
             tail = tails.get(partition)
             if tail is None:
@@ -218,7 +224,7 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
     return receipt
 
 
-def _duplicates(
+def duplicates_of(
     tx: Transaction, topic: TopicRow, columns: Columns, pending: dict[str, tuple[int, int]]
 ) -> dict[int, tuple[int, int] | int]:
     """Which messages have an id that is in use, or was until a moment ago; and where, or by which of this batch."""
@@ -246,7 +252,7 @@ def _with_duplicates(receipt: Receipt, duplicates: dict[int, tuple[int, int] | i
     return replace(receipt, duplicates=found)
 
 
-def _check_kind(topic: TopicRow, batch: Checked) -> None:
+def check_kind(topic: TopicRow, batch: Checked) -> None:
     """Refuses what only the other kind of topic knows."""
     if topic.settings.kind == "queue":
         if batch.partitions is not None:
@@ -266,7 +272,7 @@ def _check_kind(topic: TopicRow, batch: Checked) -> None:
             raise InvalidArgument(f"Message {index}: {what} belongs to queues; this topic is a log.", index=index)
 
 
-def _check_due(tx: Transaction, columns: Columns) -> None:
+def check_due(tx: Transaction, columns: Columns) -> None:
     if "due_at" not in columns.names:
         return
     due = columns.numbers("due_at", 0)
@@ -298,7 +304,7 @@ def remember_publish(tx: Transaction, commands: Sequence[Remember]) -> list[None
     return [None] * len(commands)
 
 
-def _split(columns: Columns, size: int, routes: Routes) -> list[tuple[int, Columns, int]]:
+def split(columns: Columns, size: int, routes: Routes) -> list[tuple[int, Columns, int]]:
     """The batch by partition number, each part with its payload bytes."""
     if isinstance(routes, int):
         return [(routes, columns, size)]
@@ -316,7 +322,7 @@ def _receipt(command: Publish, spans: list[Span], routes: Routes) -> Receipt:
     return Receipt(command.publish_id, command.batch.columns.count, tuple(spans), routes=order, given_ids=given)
 
 
-def _check_sizes(topic: TopicRow, columns: Columns) -> None:
+def check_sizes(topic: TopicRow, columns: Columns) -> None:
     allowed = topic.settings.payload_bytes_max
     sizes = columns.sizes()
     index = int(sizes.argmax())
@@ -328,7 +334,7 @@ def _check_sizes(topic: TopicRow, columns: Columns) -> None:
         )
 
 
-def _route(tx: Transaction, topic: TopicRow, batch: Checked) -> Routes:
+def route(tx: Transaction, topic: TopicRow, batch: Checked) -> Routes:
     """Where every message goes; those that name no partition and have no key to another one for each batch."""
     many = len(topic.partitions)
     if many == 1:

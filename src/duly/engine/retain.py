@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, BlockMeta, GroupRow, TopicRow, Transaction
-from .agenda import ERASE, FORGET, GIVE_BACK, PACK, SOON_MS, TRUNCATE, schedule, schedule_store
+from .agenda import ADMIT, ERASE, FORGET, GIVE_BACK, PACK, SOON_MS, TRUNCATE, schedule, schedule_store
 from .block import Place, encode
 from .bury import tell
 from .event_log import pack
@@ -34,6 +34,7 @@ from .pause import is_paused
 from .queue_retain import Look, drop_expired, droppable
 from .read import look_up, offset_at
 from .record import record
+from .stage import admit_or_sweep
 
 # What is deleted in one transaction: about 10 ms of other people's time.
 _BLOCKS_A_SLICE = 512
@@ -289,6 +290,7 @@ def _forget(tx: Transaction, _: AgendaRow) -> None:
         tx.receipts_expire(tx.now_ms, _RECEIPTS_A_SLICE),
         tx.done_expire(tx.now_ms, _RECEIPTS_A_SLICE),
         tx.gone_expire(tx.now_ms, _RECEIPTS_A_SLICE),
+        tx.jobs_expire(_RECEIPTS_A_SLICE),
         tx.now_ms + DAY_MS if more else None,
     ]
     oldest = min((moment for moment in moments if moment is not None), default=None)
@@ -302,4 +304,5 @@ _CHORES: dict[str, Callable[[Transaction, AgendaRow], Look | None]] = {
     GIVE_BACK: _give_back,
     FORGET: _forget,
     PACK: pack,
+    ADMIT: admit_or_sweep,
 }

@@ -108,10 +108,10 @@ class Session:
         return Answer(body=msgspec.Raw(body)), batch
 
     def _perform(self, request: Request, sent: pa.RecordBatch | None) -> tuple[bytes, pa.RecordBatch | None]:
-        if sent is not None and request.name != "publish":
-            raise InvalidArgument(f"{request.name} takes no record batch.")
-        if request.name == "publish":
+        if request.name in ("publish", "stage"):
             return encode(publish(self._broker, batches.decode(request.body), sent)), None
+        if sent is not None:
+            raise InvalidArgument(f"{request.name} takes no record batch.")
         if request.name not in ("look", "await"):
             return perform(self._broker, self._caller, request)
         command = decode_command("claim", request.body)
@@ -178,7 +178,7 @@ def perform(broker: Broker, caller: Caller, request: Request) -> tuple[bytes, pa
     """Does what is asked; returns the answer's body and the record batch that goes with it."""
     broker.check_open()
     deadline = monotonic_s() + request.timeout_ms / 1000
-    if request.name == "publish":
+    if request.name in ("publish", "stage"):
         return encode(publish(broker, batches.decode(request.body), None)), None
     if request.name in ("clock", "accept_clock", "examine"):
         return encode(_of_store(broker, request.name, deadline)), None
@@ -206,8 +206,11 @@ def _of_store(broker: Broker, name: str, deadline: float) -> Any:
 
 
 def publish(broker: Broker, published: batches.Published, batch: pa.RecordBatch | None) -> Any:
-    """Publishes what came with its description."""
+    """Publishes what came with its description, or stages it."""
     broker.check_open()
-    command = batches.from_wire(published, batch)
     deadline = monotonic_s() + min(max(published.timeout_ms, 1), _TIMEOUT_MS_MAX) / 1000
+    if published.stage:
+        staged = batches.stage_from_wire(published, batch)
+        return broker.do(staged, deadline=deadline, cost=staged.batch.bytes)
+    command = batches.from_wire(published, batch)
     return broker.do(command, deadline=deadline, cost=command.batch.bytes, publish_id=command.publish_id)

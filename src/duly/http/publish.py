@@ -132,7 +132,7 @@ class Batch:
             return _full.decode(body).messages
 
 
-def _messages(given: list[Any]) -> list[bytes] | list[Message]:
+def messages_of(given: list[Any]) -> list[bytes] | list[Message]:
     if given and isinstance(given[0], bytes):
         return given
     found: list[Message] = []
@@ -182,7 +182,7 @@ def _headers_of(call: Call) -> Texts | None:
 
 
 def _checked(given: list[Any]) -> Checked:
-    return check_batch(_messages(given))
+    return check_batch(messages_of(given))
 
 
 async def _batch(call: Call) -> Checked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import consume, dead, groups, log, messages, publish, store, topics
+from . import consume, dead, groups, log, messages, publish, stages, store, topics
 from .endpoint import Endpoint
 
 # Paths are looked through from the first on: those that are asked for most stand first.
@@ -24,6 +24,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     messages.move_messages,
     messages.cancel_messages,
     messages.coming,
+    stages.stage,
+    stages.drop_stage,
+    stages.commit_stages,
     log.read,
     log.read_one,
     log.read_payload,

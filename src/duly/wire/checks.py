@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..engine.incoming import check_priority
+from ..engine.stage import STAGES_MAX, check_label
 from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..tenant import check_name
@@ -92,6 +93,18 @@ def _pairs(pair: tuple[Any, int], name: str) -> None:
     _from_to(0, _WHOLE_MAX)(pair[1], name)
 
 
+def _label(value: str, name: str) -> None:
+    check_label(value, name)
+
+
+def _stage(stage: str | tuple[str, int], name: str) -> None:
+    """By name, or with the number of its messages."""
+    if not isinstance(stage, str):
+        _from_to(0, _WHOLE_MAX)(stage[1], name)
+        stage = stage[0]
+    _label(stage, "stage")
+
+
 def _start(start: Any, name: str) -> None:
     given = [value for value in (start.word, start.at_ms, start.offsets or None) if value is not None]
     if len(given) != 1 or start.word not in (None, "earliest", "latest"):
@@ -144,4 +157,6 @@ CHECKS: dict[str, Callable[[Any, str], None]] = {
     "at_ms": _from_to(0, _WHOLE_MAX),
     "minutes": _from_to(1, LIMITS.due_ms_ahead_max // 60_000),
     "rate_per_s": _from_to(0, LIMITS.rate_per_s_max),
+    "job": _label,
+    "stages": _some(STAGES_MAX, _stage),
 }

@@ -32,6 +32,7 @@ from ..engine.publish import Publish
 from ..engine.read import OffsetAt, Read
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.settling import Settle, Verdicts
+from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.tail import Tail, Tailed
 from ..engine.topics import (
     Archived,
@@ -45,13 +46,16 @@ from ..engine.topics import (
 from ..engine.wellbeing import CheckHealth
 from ..errors import Error, InvalidArgument
 from ..health import GroupHealth
-from ..message import DeadLetter, QueuedMessage, Receipt, StoredMessage
+from ..message import Admitted, DeadLetter, QueuedMessage, Receipt, StoredMessage
 from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
 from .checks import CHECKS
 
 # What each operation answers. Claims and what is held have a form of their own (claims.py).
 ANSWERS: dict[type, Any] = {
     Publish: Receipt,
+    Stage: int,
+    CommitStages: Admitted,
+    DropStages: None,
     Claim: Claimed,
     Held: list[Claimed],
     Settle: Verdicts,
@@ -92,6 +96,8 @@ def name_of(command: type) -> str:
     return re.sub(r"(?<!^)([A-Z])", r"_\1", command.__name__).lower()
 
 
+# They bring messages, and have a form of their own (batches.py).
+WITH_BATCH = (Publish, Stage)
 COMMANDS: dict[str, type] = {name_of(command): command for command in ANSWERS}
 NAMES: dict[type, str] = {command: name for name, command in COMMANDS.items()}
 
@@ -103,7 +109,7 @@ _CHANGES: dict[type, dict[str, Any]] = {
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _commands: dict[type, msgspec.msgpack.Decoder[Any]] = {
-    command: msgspec.msgpack.Decoder(command) for command in ANSWERS if command is not Publish
+    command: msgspec.msgpack.Decoder(command) for command in ANSWERS if command not in WITH_BATCH
 }
 _answers: dict[type, msgspec.msgpack.Decoder[Any]] = {
     command: msgspec.msgpack.Decoder(answer) for command, answer in ANSWERS.items() if command not in (Claim, Held)
@@ -119,7 +125,7 @@ _checks = {
 def decode_command(name: str, body: bytes | memoryview) -> Any:
     """A command that a broker may run. Raises InvalidArgument."""
     kind = COMMANDS.get(name)
-    if kind is None or kind is Publish:
+    if kind is None or kind in WITH_BATCH:
         raise InvalidArgument(f"There is no operation {name[:64]!r}. Operations: {', '.join(sorted(COMMANDS))}.")
     with unpacking(name):
         command = _commands[kind].decode(body)

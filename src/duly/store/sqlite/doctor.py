@@ -160,6 +160,11 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
     first_offsets = dict(connection.execute("SELECT id, first_offset FROM duly_part"))
     # A queue's log loses blocks in its middle too, once they are settled.
     queues = {partition for (partition,) in connection.execute("SELECT partition FROM duly_queue")}
+
+    def chunk(number: int) -> bytes | None:
+        row = connection.execute(sql["chunk"], {"id": number}).fetchone()
+        return None if row is None else row[0]
+
     for query, data_query, third in (
         ("block_places", "block_data", "base"),
         ("kept_places", "kept", "offset"),
@@ -168,7 +173,7 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
             values = {"tenant": tenant, "partition": partition, third: at}
             try:
                 ((data,),) = connection.execute(sql[data_query], values)
-                block = decode(Place(tenant, partition, at), data)
+                block = decode(Place(tenant, partition, at), data, chunk)
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
                 bad += 1
                 yield _bad_block(str(error))

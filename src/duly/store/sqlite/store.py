@@ -41,7 +41,7 @@ from .transaction import SqliteTransaction
 from .writer import Writer
 
 MEMORY = ":memory:"
-SCHEMA = 4
+SCHEMA = 5
 # The WAL-reset corruption bug is fixed from here on.
 SQLITE_MIN = (3, 51, 3)
 

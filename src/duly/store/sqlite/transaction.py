@@ -21,7 +21,7 @@ from ..contract import (
     LeaseRow,
     TopicRow,
 )
-from .queue_rows import QueueRows
+from .stage_rows import StageRows
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
 _SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
@@ -45,7 +45,7 @@ def parse_settings(text: str) -> TopicSettings:
     return settings
 
 
-class SqliteTransaction(QueueRows):
+class SqliteTransaction(StageRows):
     """Rows and blocks inside one transaction."""
 
     # The store as a whole
@@ -118,7 +118,7 @@ class SqliteTransaction(QueueRows):
         self._rows("definitions_changed")
         self._rows("topic_delete", id=topic.id)
         self._rows("part_orphan", topic=topic.id)
-        for query in ("receipts_erase", "ids_erase", "id_blocks_erase"):
+        for query in ("receipts_erase", "ids_erase", "id_blocks_erase", "jobs_erase", "stages_erase"):
             self._rows(query, tenant=topic.tenant_id, topic=topic.id)
 
     def group_find(self, topic_id: int, name: str) -> GroupRow | None:
@@ -182,7 +182,8 @@ class SqliteTransaction(QueueRows):
             published_at=meta.published_at,
             data=stored,
         )
-        self._keep(("block", partition, meta.base), block, meta.bytes)
+        if block is not None:
+            self._keep(("block", partition, meta.base), block, meta.bytes)
 
     def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Block]:
         """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
@@ -193,10 +194,10 @@ class SqliteTransaction(QueueRows):
         if at >= high:
             return
         for base, data in self._rows("blocks", tenant=tenant_id, partition=partition, low=at, high=high):
-            block = decode(Place(tenant_id, partition, base), data)
+            block = decode(Place(tenant_id, partition, base), data, self.chunk)
             if not block.base <= at < block.end:
                 break
-            self._cache.put(("block", partition, block.base), block, len(data))
+            self._cache.put(("block", partition, block.base), block, len(data) + block.columns.bytes)
             yield block
             at = block.end
         if at < high:
@@ -226,7 +227,11 @@ class SqliteTransaction(QueueRows):
         return None if row is None else BlockMeta(*row)
 
     def blocks_delete(self, tenant_id: int, partition: int, below: int, limit: int) -> int:
-        return self._count("blocks_delete", tenant=tenant_id, partition=partition, below=below, limit=limit)
+        some = {"tenant": tenant_id, "partition": partition, "below": below, "limit": limit}
+        if self._one("apart_any", tenant=tenant_id, partition=partition) is not None:
+            self._rows("apart_chunks_delete", **some)
+            self._rows("apart_delete", **some)
+        return self._count("blocks_delete", **some)
 
     def log_size(self, tenant_id: int, partition: int, low: int) -> tuple[int, int]:
         blocks, size = self._one("log_size", tenant=tenant_id, partition=partition, low=low)
@@ -446,7 +451,7 @@ class SqliteTransaction(QueueRows):
 
     def erase(self, tenant_id: int, partition: int, limit: int) -> bool:
         place = {"tenant": tenant_id, "partition": partition}
-        if self._count("blocks_delete", **place, below=2**62, limit=limit) == limit:
+        if self.blocks_delete(tenant_id, partition, 2**62, limit) == limit:
             return True
         self._rows("kept_erase", **place)
         self._rows("gone_erase", **place)
