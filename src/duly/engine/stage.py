@@ -123,6 +123,8 @@ def _stage(tx: Transaction, command: Stage) -> int:
     expires_at = tx.now_ms + _STAGE_MS
     if row is not None and row.expires_at is None:
         raise InvalidArgument(f"Stage {command.stage!r} has been committed. Begin another one.")
+    if row is not None and _is_given_up(tx, row):
+        raise NotFound(f"Stage {command.stage!r} was given up. Begin another one.")
     if command.number > (0 if row is None else row.next_number):
         raise NotFound(f"Stage {command.stage!r} has nothing before call {command.number}. Stage it from the start.")
     if row is not None and command.number < row.next_number:
@@ -181,8 +183,8 @@ def _decide(tx: Transaction, topic: TopicRow, command: CommitStages) -> JobRow:
     ids: list[int] = []
     for name, messages in command.stages:
         row = tx.stage_find(topic, name)
-        if row is None or row.messages != messages or row.expires_at is None:
-            has = "is not there" if row is None else f"has {row.messages}" if row.expires_at else "has been committed"
+        if row is None or row.messages != messages or row.expires_at is None or _is_given_up(tx, row):
+            has = "is not there" if row is None or row.messages == messages else f"has {row.messages}"
             raise NotFound(f"Stage {name!r} should have {messages} messages, and {has}. Stage them again.")
         if messages:
             ids.append(row.id)
@@ -192,6 +194,10 @@ def _decide(tx: Transaction, topic: TopicRow, command: CommitStages) -> JobRow:
     job = JobRow(topic.tenant_id, topic.id, topic.name, command.job, command.version, left=left, stages=tuple(ids))
     tx.job_put(job, tx.now_ms + _JOB_MS)
     return job
+
+
+def _is_given_up(tx: Transaction, row: StageRow) -> bool:
+    return row.expires_at is not None and row.expires_at <= tx.now_ms
 
 
 def _admit(tx: Transaction, topic: TopicRow, job: JobRow) -> JobRow:

@@ -118,7 +118,7 @@ def _parameters(one: Endpoint, components: dict[str, Any]) -> list[dict[str, Any
 
 def _path_parameter(name: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string", "minLength": 1}
-    if name in ("partition", "offset"):
+    if name in ("partition", "offset", "number", "version"):
         schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
