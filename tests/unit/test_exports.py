@@ -128,6 +128,7 @@ CLIENT = [
     "publish",
     "purge",
     "read",
+    "read_arrow",
     "redrive",
     "release",
     "renew",
