@@ -131,6 +131,7 @@ CLIENT = [
     "publish",
     "purge",
     "read",
+    "read_arrow",
     "redrive",
     "release",
     "renew",
