@@ -65,6 +65,18 @@ def test_more_than_one_slice_admits(q: duly.Client, topic: str, monkeypatch: pyt
     assert stored(q, topic) == texts(0, 15_000)
 
 
+def test_a_last_slice_that_is_just_full_is_the_last(
+    q: duly.Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_LOG_BLOCKS_A_SLICE", 2)
+    monkeypatch.setattr(engine, "_QUEUE_BLOCKS_A_SLICE", 2)
+    for version in range(2):
+        q.stage(topic, texts(version * 3000, 3000), stage=f"s{version}", number=0)
+        q.stage(topic, texts(version * 3000, 1000), stage=f"t{version}", number=0)
+        q.commit_stages(topic, {f"s{version}": 3000, f"t{version}": 1000}, job="j", version=version)
+    assert len(stored(q, topic)) == 8000
+
+
 def test_what_is_missing_from_a_stage_keeps_all_of_it_out(q: duly.Client, topic: str) -> None:
     q.stage(topic, texts(0, 5), stage="a", number=0)
     q.stage(topic, texts(5, 5), stage="b", number=0)

@@ -216,7 +216,8 @@ def _admit(tx: Transaction, topic: TopicRow, job: JobRow) -> JobRow:
                 left=job.left - messages - duplicates,
             )
             tx.staged_delete(topic.tenant_id, stages[0], number)
-        if len(rows) < budget:
+        # With nothing left the last rows were taken just now, though they filled the slice.
+        if len(rows) < budget or not job.left:
             tx.stage_delete(stages.pop(0))
         budget -= len(rows)
     for tail in tails.values():
