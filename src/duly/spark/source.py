@@ -1,4 +1,4 @@
-"""The data source `duly`: what Spark asks for a schema, a reader, a stream.
+"""The data source `duly`: what Spark asks for a schema, a reader, a writer, a stream of either.
 
 Spark pickles it and calls it in processes of its own: it holds its options and nothing else, and whatever connects does
 so inside the methods of the readers. `import pyspark_duly` is all that makes it known.
@@ -6,7 +6,13 @@ so inside the methods of the readers. `import pyspark_duly` is all that makes it
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from .columns import check_schema, spark_schema
@@ -14,6 +20,7 @@ from .faults import briefly
 from .options import read_options
 from .reading import LogReader
 from .streaming import LogStreamReader
+from .writing import StreamWriter, Writer, check_appending, write_options
 
 
 class DulyDataSource(DataSource):
@@ -38,3 +45,15 @@ class DulyDataSource(DataSource):
         """Reads what is there, and what comes."""
         with briefly():
             return LogStreamReader(read_options(self.options), check_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Publishes rows."""
+        with briefly():
+            check_appending(overwrite)
+            return Writer(write_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Publishes the rows of a stream, batch by batch."""
+        with briefly():
+            check_appending(overwrite)
+            return StreamWriter(write_options(self.options), schema)

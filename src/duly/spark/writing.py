@@ -13,8 +13,8 @@ Spark checks nothing of what it hands to a writer, so the columns are checked he
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
@@ -36,8 +36,12 @@ from pyspark.sql.types import (
 
 import duly
 
-from ..errors import InvalidArgument
+from ..errors import Error, InvalidArgument
+from .faults import briefly
+from .options import Home, checked_names, home_of, topic_names
 
+# The last two are Spark's own, of streams.
+NAMES = ("url", "token", "tenant", "topic", "job", "version", "checkpointLocation", "queryName")
 # What is staged in one call: big enough that its round trip does not count, small enough to be held a few times over.
 _ROWS_A_CALL = 50_000
 _BYTES_A_CALL = 16 * 1024 * 1024
@@ -70,17 +74,12 @@ _ARROW = {
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where rows go. Pickled with the writer: no connection on it."""
+    """Where rows go, and as which version of which job. Pickled with the writer: no connection on it."""
 
-    url: str
-    tenant: str
+    home: Home
     topic: str
     job: str = ""
     version: int = 0
-
-    def connect(self) -> duly.Client:
-        """A client for this process."""
-        return duly.connect(self.url, tenant=self.tenant)
 
 
 class Wrote(WriterCommitMessage):
@@ -90,6 +89,12 @@ class Wrote(WriterCommitMessage):
         self.stage = stage
         self.messages = messages
         self.query = query
+
+
+def check_appending(overwrite: bool) -> None:
+    """Messages are added to a topic: nothing is written over. Raises InvalidArgument."""
+    if overwrite:
+        raise InvalidArgument('A topic is only added to: .mode("append"). Purge it first to replace what it holds.')
 
 
 def check_columns(schema: StructType) -> None:
@@ -127,6 +132,9 @@ class _Writer:
 
     def __init__(self, target: Target, schema: StructType) -> None:
         check_columns(schema)
+        with target.home.connect() as q:
+            # Said now and once, and not by every task.
+            q.describe_topic(target.topic)
         self._target = target
         # Whatever Spark calls a task and its attempts, no two of them ever share a stage.
         self._run = uuid.uuid4().hex
@@ -138,20 +146,21 @@ class _Writer:
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         stage = f"{self._run}-{number}-{uuid.uuid4().hex[:12]}"
         staged = 0
-        with self._target.connect() as q:
+        with briefly(), self._target.home.connect() as q:
             for call, table in enumerate(_gathered(iterator)):
                 staged = q.stage(self._target.topic, table, stage=stage, number=call, timeout=_COMMIT_S)
         return Wrote(stage, staged, query)
 
     def _publish(self, messages: list[WriterCommitMessage | None], job: str, version: int) -> duly.Admitted:
         wrote = [message for message in messages if isinstance(message, Wrote) and message.messages]
-        with self._target.connect() as q:
+        with briefly(), self._target.home.connect() as q:
             stages = {message.stage: message.messages for message in wrote}
             return q.commit_stages(self._target.topic, stages, job=job, version=version, timeout=_COMMIT_S)
 
     def _drop(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What cannot be dropped goes by itself, after a day: why the job failed is more important."""
         stages = [message.stage for message in messages if isinstance(message, Wrote)]
-        with self._target.connect() as q:
+        with suppress(Error), self._target.home.connect() as q:
             q.drop_stages(self._target.topic, stages)
 
 
@@ -197,10 +206,15 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.concat_tables(some).combine_chunks()
 
 
-def make_target(options: Any, *, job: str, version: str) -> Target:
-    """Where a write goes, by its options."""
-    try:
-        number = int(version)
-    except ValueError as error:
-        raise InvalidArgument(f"Option version is a whole number from 0 on; got {version!r}.") from error
-    return Target(options.url, options.tenant, options.topic, job, number)
+def write_options(options: Mapping[str, str]) -> Target:
+    """The options of a write. Raises InvalidArgument."""
+    given = checked_names(options, NAMES)
+    topics = topic_names(given)
+    if len(topics) > 1:
+        raise InvalidArgument("A write goes to one topic. Split the rows, and write each part to its own.")
+    version = given.get("version", "0")
+    if not version.isdecimal() or int(version) >= 2**53:
+        raise InvalidArgument(f"The option version is a whole number from 0 on; got {version!r}.")
+    if "version" in given and "job" not in given:
+        raise InvalidArgument('A version belongs to a job: give .option("job", …) too.')
+    return Target(home_of(given), topics[0], given.get("job", ""), int(version))
