@@ -236,6 +236,7 @@ def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
         parts.append(
             PartitionDescription(
                 partition=number,
+                id=partition,
                 first_offset=head.first_offset,
                 next_offset=head.next_offset,
                 messages=_messages(tx, topic, partition),
@@ -245,6 +246,7 @@ def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
             )
         )
     return TopicDescription(
+        incarnation=tx.incarnation,
         tenant=topic.tenant,
         name=topic.name,
         kind=topic.settings.kind,
