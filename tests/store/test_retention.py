@@ -455,7 +455,7 @@ def test_the_watermark_never_moves_back(q: duly.Client, clock: duly.ManualClock)
 
 
 @pytest.mark.parametrize("bad", [{"offset": 21}, {"offset": -1}, {"offset": 1, "partition": 1}], ids=str)
-def test_the_watermark_names_a_place_in_the_log(q: duly.Client, clock: duly.ManualClock, bad: dict[str, int]) -> None:
+def test_the_watermark_names_a_place_in_the_log(q: duly.Client, clock: duly.ManualClock, bad: dict[str, Any]) -> None:
     log(q, duly.Retention(), archive=True)
     blocks(q, clock, 2)
     with pytest.raises(duly.InvalidArgument):
