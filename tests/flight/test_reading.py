@@ -78,8 +78,28 @@ def test_a_stretch_begins_and_ends_where_its_ticket_says(q: duly.Client, raw: An
 def test_a_big_log_comes_in_pieces(q: duly.Client, raw: Any, orders: str) -> None:
     for n in range(30):
         q.publish(orders, [duly.Message(b"%02d" % n + bytes(999_998), partition=0)])
-    found = [chunk.data.column("payload")[0].as_py()[:2] for chunk in raw.do_get(ticket())]
+    batches = [chunk.data for chunk in raw.do_get(ticket())]
+    found = [payload[:2] for batch in batches for payload in batch.column("payload").to_pylist()]
     assert found == [b"%02d" % n for n in range(30)]
+    assert len(batches) > 1
+    assert max(batch.nbytes for batch in batches) < 10_000_000
+
+
+def test_many_blocks_come_as_one_batch(q: duly.Client, raw: Any, orders: str) -> None:
+    for n in range(200):
+        q.publish(orders, [duly.Message(b"%d" % n, partition=0)])
+        q.publish(orders, [duly.Message(b"%d" % n, partition=0)] * 70)
+    batches = [chunk.data for chunk in raw.do_get(ticket())]
+    assert [batch.num_rows for batch in batches] == [200 * 71]
+
+
+def test_only_the_columns_that_a_ticket_names_come(q: duly.Client, raw: Any, orders: str) -> None:
+    q.publish(orders, [duly.Message(b"x", key="k", partition=0)] * 3)
+    table = raw.do_get(ticket(columns=["key", "offset"])).read_all()
+    assert table.to_pydict() == {"offset": [0, 1, 2], "key": ["k"] * 3}
+    with pytest.raises(pa.ArrowException, match="no column 'colour'") as caught:
+        raw.do_get(ticket(columns=["colour"])).read_all()
+    assert code_of(caught.value) == "invalid_argument"
 
 
 def test_what_was_truncated_is_said_before_anything_comes(q: duly.Client, raw: Any, clock: duly.ManualClock) -> None:
@@ -124,8 +144,10 @@ def test_nonsense_is_refused_without_a_traceback(raw: Any, nonsense: bytes) -> N
         assert "Traceback" not in str(caught.value)
 
 
-def test_a_queue_is_not_read_as_a_log(q: duly.Client, raw: Any) -> None:
+def test_a_queues_log_is_read_like_any_other(q: duly.Client, raw: Any) -> None:
     q.create_topic("jobs", kind="queue")
-    with pytest.raises(pa.ArrowException) as caught:
-        raw.do_get(ticket(topic="jobs")).read_all()
-    assert code_of(caught.value) == "invalid_argument"
+    q.publish("jobs", [duly.Message(b"a", lane="l", priority=3), duly.Message(b"b")])
+    with q.claim("jobs", max_messages=1):
+        pass
+    rows = raw.do_get(ticket(topic="jobs")).read_all().to_pylist()
+    assert [(row["payload"], row["lane"], row["priority"]) for row in rows] == [(b"a", "l", 3), (b"b", None, 0)]

@@ -130,7 +130,6 @@ REFUSED: dict[str, Callable[[duly.Client], Any]] = {
     "redrive a group": lambda q: q.redrive("jobs", group="g"),
     "read": lambda q: q.read("jobs"),
     "seek": lambda q: q.seek("jobs", "g", offset=0),
-    "offset at": lambda q: q.offset_at("jobs", from_ms(0)),
     "unknown topic": lambda q: q.claim("nowhere"),
     "too many": lambda q: q.claim("jobs", max_messages=100_001),
     "none": lambda q: q.claim("jobs", max_messages=0),

@@ -19,7 +19,6 @@ ON_A_LOG_ALONE: dict[str, Call] = {
     "delete_group": lambda q, v: q.delete_group(v, "g"),
     "seek": lambda q, v: q.seek(v, "g", to="latest"),
     "read": lambda q, v: q.read(v),
-    "offset_at": lambda q, v: q.offset_at(v, a_moment()),
     "partition": lambda q, v: q.publish(v, duly.Message(b"", partition=0)),
 }
 ON_A_QUEUE_ALONE: dict[str, Call] = {

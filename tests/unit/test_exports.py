@@ -132,6 +132,7 @@ CLIENT = [
     "publish",
     "purge",
     "read",
+    "read_arrow",
     "redrive",
     "release",
     "renew",

@@ -16,6 +16,7 @@ from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import WRITES
+from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
 from ..errors import Closed, InvalidArgument, Timeout
 from ..health import Finding
@@ -93,8 +94,10 @@ class Broker:
 
     def look(self, verb: Callable[[Transaction, Any], R], command: Any) -> R:
         """Looks at the store by a verb that is no operation of its own."""
-        with self._home.store.read() as tx:
-            return verb(tx, command)
+        return self._home.look(verb, command)
+
+    def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:
+        return self._home.batches(stretch, patience_s=patience_s)
 
     def claim(
         self,

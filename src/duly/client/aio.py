@@ -426,6 +426,7 @@ class Client(_Call):
     seek = _awaited(PlainClient.seek)
     publish = _awaited(PlainClient.publish)
     read = _awaited(PlainClient.read)
+    read_arrow = _streamed(PlainClient.read_arrow)
     offset_at = _awaited(PlainClient.offset_at)
     move = _awaited(PlainClient.move)
     cancel = _awaited(PlainClient.cancel)

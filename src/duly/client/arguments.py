@@ -10,6 +10,7 @@ from typing import Any
 from ..clock import Duration, milliseconds, moment_ms
 from ..engine.groups import Start, start_from
 from ..engine.incoming import check_priority
+from ..engine.stretch import check_columns
 from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
 from ..tenant import check_name
@@ -111,6 +112,19 @@ def place_after(after: object) -> tuple[int, int]:
     ):
         raise InvalidArgument(f"after is a place: (partition, offset); got {after!r}.")
     return after[0], after[1]
+
+
+def column_names(columns: object) -> tuple[str, ...]:
+    """The columns that are wanted; none stands for all."""
+    if columns is None:
+        return ()
+    if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable):
+        raise InvalidArgument("columns is a list of names: pass [name].")
+    names = tuple(dict.fromkeys(columns))
+    if not names:
+        raise InvalidArgument("columns names none. Leave it out to read all.")
+    check_columns(names)
+    return names
 
 
 def message_ids(ids: object) -> frozenset[str]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,12 +19,15 @@ from ..engine.pause import is_paused
 from ..engine.publish import make_publish_id
 from ..engine.queue_retain import Look, empty, look_closely, slices_of
 from ..engine.retain import Chores
+from ..engine.stretch import Stretch, read_piece
 from ..engine.tail import Tail, Tailed
 from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
 from ..interrupt import SHIELD
 from ..store.contract import Backup, Transaction
+
+R = TypeVar("R")
 
 CHORES_TENANT = "$chores"
 _LOOK_AGAIN_S = 60.0
@@ -94,6 +98,18 @@ class Embedded:
                 store.wait(ticket, until_ms=None, deadline=wait_until)
             # Taken before the next look: what comes between the look and the wait is not missed.
             ticket = store.ticket(tailed.partitions)
+
+    def look(self, verb: Callable[[Transaction, Any], R], command: Any) -> R:
+        """Looks at the store by a verb that is no operation of its own."""
+        with SHIELD, self.store.read() as tx:
+            return verb(tx, command)
+
+    def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:  # noqa: ARG002
+        from ..engine.stretch_arrow import read_pieces, read_schema
+
+        read_schema(stretch.columns)
+        look = partial(self.look, read_piece)
+        yield from read_pieces(look, stretch, look(stretch))
 
     def examine(self) -> Iterator[Finding]:
         with SHIELD:

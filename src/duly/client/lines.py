@@ -61,11 +61,13 @@ class Broken(Exception):
 class Line:
     """One stream to a broker."""
 
-    __slots__ = ("age", "cancelled", "deadline", "key", "late", "reader", "used_at", "writer")
+    __slots__ = ("age", "cancelled", "client", "deadline", "key", "late", "reader", "used_at", "writer")
 
-    def __init__(self, key: pa.Schema | None, age: int, writer: Any, reader: Any) -> None:
+    def __init__(self, key: pa.Schema | None, age: int, client: Any, writer: Any, reader: Any) -> None:
         self.key = key
         self.age = age
+        # Flight's, on whose connection this is one stream.
+        self.client = client
         self.writer = writer
         self.reader = reader
         self.deadline: float | None = None
@@ -101,10 +103,10 @@ class Line:
         except (pa.ArrowException, StopIteration, OSError, TypeError, msgspec.DecodeError) as error:
             if isinstance(refused := status_error(error), InvalidArgument):
                 raise refused from error
-            raise Broken(_why(error), asked=True) from error
+            raise Broken(why(error), asked=True) from error
 
 
-def _why(error: BaseException) -> str:
+def why(error: BaseException) -> str:
     """One line of what Flight says, without its debugging context."""
     said = str(error).strip().splitlines()
     return said[0].split(". gRPC client debug context")[0] if said else type(error).__name__
@@ -248,7 +250,7 @@ class Lines:
             except (pa.ArrowException, StopIteration, OSError, TypeError, msgspec.DecodeError) as error:
                 ours = status_error(error)
                 busy = ours if isinstance(ours, Busy) else busy
-                whys.append(f"{address}: {ours or _why(error)}")
+                whys.append(f"{address}: {ours or why(error)}")
                 with self._lock:
                     self._clients.pop(address, None)
                 continue
@@ -280,7 +282,7 @@ class Lines:
         from pyarrow import flight
 
         began = monotonic_s()
-        line = Line(schema, age, *client.do_exchange(flight.FlightDescriptor.for_command(SESSION)))
+        line = Line(schema, age, client, *client.do_exchange(flight.FlightDescriptor.for_command(SESSION)))
         guard = threading.Timer(patience_s, line.cancel)
         guard.daemon = True
         guard.start()
@@ -346,3 +348,28 @@ def answered(answer: Answer) -> msgspec.Raw:
 def unavailable(why: str) -> Unavailable:
     """No broker could be reached."""
     return Unavailable(f"No broker answers ({why}). Nothing was done; is one running? Start it with `duly serve`.")
+
+
+def elsewhere(work: Callable[[], Any], cancel: Callable[[], None]) -> Any:
+    """Does something that waits in C on another thread, so that this one can be interrupted."""
+    outcome: list[Any] = []
+    done = threading.Lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            outcome.append(error)
+        finally:
+            done.release()
+
+    threading.Thread(target=run, name="duly-ask", daemon=True).start()
+    try:
+        done.acquire()
+    except BaseException:
+        cancel()
+        raise
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]

@@ -15,6 +15,7 @@ from ..engine.incoming import check_batch, check_priority, due_at
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id
 from ..engine.read import OffsetAt, Read
+from ..engine.stretch import Stretch
 from ..engine.tail import Tail
 from ..errors import InvalidArgument
 from ..events import Event
@@ -22,6 +23,7 @@ from ..limits import LIMITS
 from ..message import DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
 from .arguments import (
     byte_budget,
+    column_names,
     count,
     filter_text,
     group_named,
@@ -31,6 +33,7 @@ from .arguments import (
     place_after,
     priority_span,
     queue_ids,
+    timeout_s,
     wait_ms,
     whole,
 )
@@ -39,6 +42,8 @@ from .calls import Calls
 from .producer import Producer, make_producer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..store.sqlite.application import Transaction
 
 _STATES = ("ready", "waiting", "retrying", "leased", "dead")
@@ -104,6 +109,38 @@ class MessageCalls(Calls):
             byte_budget(max_bytes),
         )
         return self._do(command, timeout)
+
+    def read_arrow(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        offset: int = 0,
+        end: int | None = None,
+        columns: Iterable[str] | None = None,
+        timeout: Duration | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads a partition from an offset on, up to `end` or what is there, as Arrow record batches of about 64k rows.
+
+        `columns` names those that are wanted; times are in milliseconds. Of a queue it is the log beneath: every
+        message that is still there, settled or not. Raises OffsetTruncated; never skips in silence what a log should
+        have. A broken connection to a broker is made anew, and the reading goes on; `timeout` is how long nothing may
+        come.
+        """
+        stretch = Stretch(
+            self._tenant,
+            named(topic),
+            whole(partition, "partition"),
+            whole(offset, "offset"),
+            None if end is None else whole(end, "end"),
+            column_names(columns),
+        )
+        return self._batches(stretch, self._timeout_s if timeout is None else timeout_s(timeout))
+
+    def _batches(self, stretch: Stretch, patience_s: float) -> Iterator[pa.RecordBatch]:
+        for batch in self._alive().batches(stretch, patience_s=patience_s):
+            yield batch
+            self._alive()
 
     def await_messages(self, topic: str, offsets: Mapping[int, int], *, wait: Duration) -> list[int]:
         """Waits at the end of a log. `offsets` names a place in each partition that is waited for.

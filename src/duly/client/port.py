@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ..clock import ClockReading
 from ..engine.claimed import Claim, Claimed
+from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
 from ..health import Finding
 from ..store.contract import Backup, Progress
@@ -29,6 +30,10 @@ class Port(Protocol):
 
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         """Looks whether a log has grown, waiting until it has or until `wait_until`."""
+        ...
+
+    def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:
+        """A stretch of a log as record batches; with no word from a broker for longer than that, it raises."""
         ...
 
     def watch(self, command: Claim) -> Watch:

@@ -5,6 +5,7 @@ What happens when the connection breaks while something is under way depends on 
     nothing was sent     any operation is sent to the next address, until its time is over
     publish              sent again with its publish id: stored once, whatever happened. PublishUnknown at the end
     looking              asked again
+    reading              goes on from the last message that came
     claim                asked again; what the first may have got is due again when its lease ends
     settle               asked again; what was settled by the first counts as lost, and is not done twice
     anything else        Unavailable, which says that it may have been done
@@ -16,7 +17,7 @@ while the machine sleeps.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from ..engine.operations import READS
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, make_publish_id
 from ..engine.settle import Held
 from ..engine.settling import Settle
+from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
 from ..errors import Closed, InvalidArgument, PublishUnknown, Timeout, Unavailable
 from ..events import Event, Listener, tell
@@ -38,8 +40,9 @@ from ..store.patience import patience_here
 from ..wire import batches, claims
 from ..wire.operations import NAMES, decode_answer
 from ..wire.talk import Hello
-from .lines import Broken, Line, Lines, answered, check_staying, make_request, unavailable
+from .lines import Broken, Line, Lines, answered, check_staying, elsewhere, make_request, unavailable
 from .port import Watch
+from .streaming import Stream, read_batches
 
 # A break is followed by tries at these distances: a broker that restarts is back within a second or two.
 _AGAIN_S = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -135,6 +138,9 @@ class Remote:
             if tailed.grown or monotonic_s() >= wait_until:
                 return tailed
 
+    def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:
+        return read_batches(self, stretch, patience_s)
+
     def watch(self, command: Claim) -> Watch:
         return RemoteWatch(self, command)
 
@@ -181,6 +187,25 @@ class Remote:
 
     # Asking
 
+    def stream(self, ticket: bytes, deadline: float) -> Stream:
+        """Opens a stream of batches at whichever broker answers. Raises Broken, and what the broker says."""
+        line = self._line(deadline)
+        try:
+            stream = Stream(line.client, ticket, deadline)
+        except Broken:
+            self._lines.give_up(line)
+            raise
+        except BaseException:
+            self._lines.give_back(line)
+            raise
+        self._lines.give_back(line)
+        return stream
+
+    def pause(self, tries: int, deadline: float) -> None:
+        """Waits a little before the next try."""
+        pause_s = _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
+        threading.Event().wait(max(0.0, min(pause_s, deadline - monotonic_s())))
+
     def _line(self, deadline: float, schema: Any = None, *, wakes: int | None = None) -> Line:
         """A line to whichever broker answers before the deadline, or a wake after `wakes`. Raises Unavailable."""
         tries = 0
@@ -190,12 +215,8 @@ class Remote:
             except Broken as error:
                 if monotonic_s() >= deadline or wakes not in (None, self.wakes):
                     raise unavailable(str(error)) from error
-                self._pause(tries, deadline)
+                self.pause(tries, deadline)
                 tries += 1
-
-    def _pause(self, tries: int, deadline: float) -> None:
-        pause_s = _AGAIN_S[min(tries, len(_AGAIN_S) - 1)]
-        threading.Event().wait(max(0.0, min(pause_s, deadline - monotonic_s())))
 
     def _ask(
         self, name: str, command: Any, deadline: float, *, wait_s: float = 0.0, again: bool
@@ -223,7 +244,7 @@ class Remote:
                     ) from error
                 if monotonic_s() >= deadline:
                     raise unavailable(str(error)) from error
-                self._pause(tries, deadline)
+                self.pause(tries, deadline)
                 tries += 1
                 continue
             return answered(answer), batch
@@ -248,7 +269,7 @@ class Remote:
             else:
                 with patience_here().waking(line.cancel):
                     on_main = threading.current_thread() is threading.main_thread()
-                    answer, found = _elsewhere(ask, line.cancel) if on_main else ask()
+                    answer, found = elsewhere(ask, line.cancel) if on_main else ask()
             check_staying(answer)
         except BaseException:
             self._lines.give_up(line)
@@ -276,7 +297,7 @@ class Remote:
                     raise
                 asked = asked or (isinstance(error, Broken) and error.asked)
                 if monotonic_s() < deadline and not isinstance(error, Closed):
-                    self._pause(tries, deadline)
+                    self.pause(tries, deadline)
                     tries += 1
                     continue
                 if asked:
@@ -334,7 +355,7 @@ class Remote:
                 line = None
                 if monotonic_s() >= deadline or self.wakes != wakes:
                     raise unavailable(str(error)) from error
-                self._pause(tries, deadline)
+                self.pause(tries, deadline)
                 tries += 1
                 continue
             line.deadline = None
@@ -407,28 +428,3 @@ class RemoteWatch:
 def _counter_ms() -> float:
     """This machine's counter, which no setting of clocks moves, and which sleep does not stop."""
     return HOST.boot_ns() / 1_000_000
-
-
-def _elsewhere(work: Callable[[], Any], cancel: Callable[[], None]) -> Any:
-    """Does something that waits in C on another thread, so that this one can be interrupted."""
-    outcome: list[Any] = []
-    done = threading.Lock()
-    done.acquire()
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:
-            outcome.append(error)
-        finally:
-            done.release()
-
-    threading.Thread(target=run, name="duly-ask", daemon=True).start()
-    try:
-        done.acquire()
-    except BaseException:
-        cancel()
-        raise
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]

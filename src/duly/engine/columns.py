@@ -242,12 +242,12 @@ def _join_arrow(batches: Sequence[pa.RecordBatch]) -> Columns:
     return Columns(joined.num_rows, arrow=joined)
 
 
-def with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the columns of a schema: nothing in those that it lacks."""
+def with_nulls(batch: pa.RecordBatch, schema: pa.Schema, count: int | None = None) -> pa.RecordBatch:
+    """The batch with the columns of a schema: nothing in those that it lacks. One without columns has no count."""
     import pyarrow as pa
 
-    names = batch.schema.names
-    arrays = [batch.column(f.name) if f.name in names else _nulls(f.type, batch.num_rows) for f in schema]
+    names, rows = batch.schema.names, batch.num_rows if count is None else count
+    arrays = [batch.column(f.name) if f.name in names else _nulls(f.type, rows) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -10,7 +10,7 @@ from ..errors import CorruptBlock, InvalidArgument, OffsetTruncated
 from ..message import StoredMessage, made_id
 from ..store.contract import Head, TopicRow, Transaction
 from .block import Block
-from .find import find_log, head_of
+from .find import find_log, find_topic, head_of
 from .lookup import block_of
 
 
@@ -61,8 +61,8 @@ class OffsetAt(msgspec.Struct, frozen=True):
 
 
 def offsets_at(tx: Transaction, command: OffsetAt) -> dict[int, int]:
-    """By partition: the first offset published at or after a moment."""
-    topic = find_log(tx, command.tenant, command.topic)
+    """By partition: the first offset published at or after a moment. Of a queue, in the log beneath."""
+    topic = find_topic(tx, command.tenant, command.topic)
     return {
         number: offset_at(tx, topic.tenant_id, partition, command.at_ms)
         for number, partition in enumerate(topic.partitions)

@@ -1,57 +1,39 @@
-"""A log by DoGet: record batches of a stretch of one partition, and the tickets that name stretches.
+"""A topic by DoGet: record batches of a stretch of one partition's log, and the tickets that name stretches.
 
-A ticket is msgpack: tenant, topic, partition, offset, and an end (exclusive) or none. GetFlightInfo for a topic gives
-one a partition, up to what is there at that moment; readers may cut them smaller. Reading holds no transaction between
-pieces, so a slow reader keeps nobody from truncating: it then gets OffsetTruncated, and never a gap.
+A ticket is msgpack: tenant, topic, partition, offset, an end (exclusive) or none, and the columns that are wanted, or
+none for all. GetFlightInfo for a topic gives one a partition, up to what is there at that moment; readers may cut them
+smaller. Reading holds no transaction between pieces, so a slow reader keeps nobody from truncating: it then gets
+OffsetTruncated, and never a gap (of a queue see engine/stretch.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from msgspec.structs import replace
 from pyarrow import flight
 
 from ..broker.broker import Broker
-from ..engine.arrays import arrow_array
-from ..engine.claimed import Slice
 from ..engine.stretch import Stretch, read_piece
+from ..engine.stretch_arrow import READ_SCHEMA, read_pieces, read_schema
 from ..engine.topics import DescribeTopic
 from ..errors import Error
 from ..events import log
-from ..message import MADE_ID_MARK
 from ..topic import TopicDescription
 from ..wire.checks import CHECKS
-from ..wire.claims import placed, whole
 from ..wire.operations import encode, unpacking
 from .statuses import to_status
 
 _stretches = msgspec.msgpack.Decoder(Stretch)
 _topics = msgspec.msgpack.Decoder(DescribeTopic)
 
-# What is read: every column of a message; `id` is there for all, made or given.
-READ_SCHEMA = pa.schema(
-    [
-        pa.field("partition", pa.int64()),
-        pa.field("offset", pa.int64()),
-        pa.field("published_at", pa.int64()),
-        pa.field("id", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("headers", pa.map_(pa.string(), pa.string())),
-        pa.field("expires_at", pa.int64()),
-        pa.field("payload", pa.binary()),
-    ]
-)
-
 
 def read_ticket(ticket: bytes) -> Stretch:
     """The stretch that a ticket names. Raises InvalidArgument."""
-    with unpacking("A ticket is msgpack of tenant, topic, partition, offset and end"):
+    with unpacking("A ticket is msgpack of tenant, topic, partition, offset, end and columns"):
         stretch = _stretches.decode(ticket)
     for name in ("tenant", "topic", "partition", "offset"):
         CHECKS[name](getattr(stretch, name), name)
@@ -61,35 +43,20 @@ def read_ticket(ticket: bytes) -> Stretch:
 
 def stream(broker: Broker, stretch: Stretch) -> Any:
     """What DoGet answers with. What is wrong with the stretch is raised now, not in the middle of the stream."""
-    first = broker.look(read_piece, stretch)
-    return flight.GeneratorStream(READ_SCHEMA, _batches(broker, stretch, first))
+    schema = read_schema(stretch.columns)
+    look = partial(broker.look, read_piece)
+    return flight.GeneratorStream(schema, _told(read_pieces(look, stretch, look(stretch))))
 
 
-def _batches(broker: Broker, stretch: Stretch, piece: Any) -> Iterator[pa.RecordBatch]:
+def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; what goes wrong on the way ends them with a status of ours."""
     try:
-        while True:
-            for part in piece.slices:
-                yield _batch(stretch.partition, piece.partition_id, part)
-            if piece.rest is None:
-                return
-            piece = broker.look(read_piece, replace(stretch, offset=piece.rest))
+        yield from batches
     except Error as error:
         raise to_status(error) from None
     except Exception as error:
         log.exception("a read failed")
         raise to_status(error) from None
-
-
-def _batch(partition: int, partition_id: int, part: Slice) -> pa.RecordBatch:
-    columns = whole(placed(part))
-    count = columns.num_rows
-    made = pc.binary_join_element_wise(f"{MADE_ID_MARK}{partition_id}-", columns.column("offset").cast(pa.string()), "")
-    found = {
-        "partition": arrow_array(np.full(count, partition), pa.int64()),
-        "id": pc.coalesce(columns.column("id"), made),
-    }
-    arrays = [found[name] if name in found else columns.column(name) for name in READ_SCHEMA.names]
-    return pa.record_batch(arrays, schema=READ_SCHEMA)
 
 
 def flight_info(broker: Broker, descriptor: Any) -> flight.FlightInfo:
