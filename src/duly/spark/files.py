@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -74,7 +75,7 @@ class Files:
         folder = path.rpartition("/")[0]
         self._handler.create_dir(folder)
         # Through Arrow's wrapper it would be given Arrow's buffers, which it refuses (deltalake 1.6).
-        target = self._handler._handler.open_output_stream(path)
+        target: Any = self._handler._handler.open_output_stream(path)
         target.write(content)
         target.close()
 
