@@ -3,8 +3,8 @@
 A round, on one version of the lake:
 
     survey      what there is: topics, their partitions and ids, where their logs begin and end
-    settle      the lake has more than a watermark says: a killed archiver's. Verify it, move the watermark
     plan        a range of each partition that the lake lacks, together bounded in rows and bytes (plan.py)
+    settle      the lake has more than a watermark says: a killed archiver's. Verify it, move the watermark
     write       one Spark job reads all of them and writes Parquet into the round's folder
     look again  a topic that was deleted or made again meanwhile is left out: its files may hold either's messages
     commit      files and offsets in one commit (lake.py); refused if somebody else archived meanwhile
@@ -128,8 +128,8 @@ class Archiver:
         for _ in range(_TRIES):
             version = self._lake.newest()
             standings = self.survey()
-            self._settle(version, standings)
             planned = plan(version, standings, rows_max=self._rows_max, until=until)
+            self._settle(version, standings)
             if not planned.ranges:
                 return None
             done = self._archive(version, planned)
