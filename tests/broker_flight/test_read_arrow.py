@@ -1,4 +1,4 @@
-"""Reading batches from a broker that dies, stands still, or is slower than its reader: every message once, or an error."""
+"""Reading batches from a broker that dies, stands still, or outruns its reader: every message once, or an error."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 import duly
 
-from .test_bad_input import HUGE, LIMITS, NOT_NAMES, Call, Refused, Stage, a_moment, all_refused, stage
+from .test_bad_input import HUGE, LIMITS, NOT_NAMES, Call, Refused, Stage, all_refused, stage
 
 __all__ = ["stage"]
 
