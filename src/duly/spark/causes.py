@@ -9,6 +9,8 @@ from ..errors import Error
 
 # Spark passes on a task's exception as text, within a longer one.
 _OURS = re.compile(r"duly\.errors\.([A-Z]\w+): ([^\n]+)")
+# One of its own has its condition's name in brackets, somewhere behind who called what.
+_SPARKS = re.compile(r"(?:Exception|Error): (\[[A-Z0-9_.]+\] [^\n]+)")
 
 
 def explained(error: Exception) -> Exception:
@@ -19,5 +21,7 @@ def explained(error: Exception) -> Exception:
     kind = getattr(errors, found[1], Error) if found is not None else Error
     if found is not None and isinstance(kind, type) and issubclass(kind, Error):
         return kind(found[2].strip())
+    if (theirs := _SPARKS.search(str(error))) is not None:
+        return Error(f"Spark failed: {theirs[1].strip()}")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return Error(f"Spark failed: {lines[0] if lines else type(error).__name__}")
