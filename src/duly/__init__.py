@@ -45,7 +45,7 @@ from .errors import (
 from .events import Event
 from .health import Figures, Finding, GroupHealth, HealthReason
 from .limits import LIMITS, Limits
-from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Span, StoredMessage
+from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
 from .topic import (
     ConsumerDescription,
     GroupDescription,
@@ -156,6 +156,7 @@ __all__ = [
     "QueuedMessage",
     "QuotaExceeded",
     "Receipt",
+    "Replayed",
     "Retention",
     "RetryLater",
     "RetryPolicy",

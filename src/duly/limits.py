@@ -53,6 +53,9 @@ class Limits:
     backoff_ms_max: int = 30 * DAY_MS
     dedupe_ms_max: int = 30 * DAY_MS
     rate_per_s_max: int = 10_000_000
+    # What goes back to a group in one transaction, and what may wait there for it: it is looked through each time.
+    replay_messages_max: int = 10_000
+    replay_waiting_max: int = 100_000
     reason_chars_max: int = 1000
     # The last failures say what is wrong; the first hundred of a thousand say nothing more.
     history_entries_max: int = 16

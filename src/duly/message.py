@@ -84,6 +84,17 @@ class Admitted(msgspec.Struct, frozen=True):
     duplicate: bool = False
 
 
+class Replayed(msgspec.Struct, frozen=True):
+    """What went back to a group: messages, and how many were in its backlog anyway.
+
+    `duplicate`: this version of the job was done before; nothing was done now.
+    """
+
+    messages: int
+    pending: int = 0
+    duplicate: bool = False
+
+
 class Failure(msgspec.Struct, frozen=True):
     """One failed attempt in a message's history."""
 

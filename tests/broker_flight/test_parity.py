@@ -46,6 +46,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "move": JOBS | {"ids": ["a"], "due": 5},
     "cancel": JOBS | {"ids": ["b"]},
     "redrive": JOBS | {"group": ""},
+    "replay": GROUP | {"partition": 0, "incarnation": "", "partition_id": 0, "job": "r", "version": 0, "offsets": [0]},
     "purge_dead": JOBS | {"group": ""},
     "create_topic": {"tenant": "default", "topic": "new", "settings": {"kind": "queue"}, "exist_ok": True},
     "update_topic": JOBS | {"changes": {"lease": 1}},
@@ -129,7 +130,9 @@ def test_every_error_has_a_status_of_flights_and_travels_whole() -> None:
 def test_every_operation_is_answered(here: Here, stocked: duly.Client, way: Any) -> None:
     ask = way(here)
     for name, sample in SAMPLES.items():
-        command = sample | {"incarnation": here.broker.incarnation} if name == "settle" else sample
+        command = sample | {"incarnation": here.broker.incarnation} if name in ("settle", "replay") else sample
+        if name == "replay":
+            command |= {"partition_id": stocked.describe_topic("orders").partitions[0].id}
         body = ask(name, command)
         if name == "claim":
             assert msgspec.msgpack.decode(body, type=Handed).leases

@@ -120,7 +120,7 @@ def test_moves_and_cancels_are_counted(spark: SparkSession, q: duly.Client, path
     q.publish("emails", [duly.Message(b"x", id="held"), duly.Message(b"x", id="done")])
     for delivery in (batch := q.claim("emails", max_messages=10)):
         if delivery.id == "done":
-            q.ack(delivery)
+            delivery.ack()
     assert len(batch) == 2
     times = spark.range(0, 50, 1, 2).selectExpr(
         "concat('m', id) AS id", f"timestamp'{DUE}' + make_interval(0, 0, 0, 0, 0, 0, id % 3) AS due", "5 AS priority"

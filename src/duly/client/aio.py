@@ -444,6 +444,7 @@ class Client(_Call):
     held = _regained(PlainClient.held)
     dead = _streamed(PlainClient.dead)
     redrive = _awaited(PlainClient.redrive)
+    replay = _awaited(PlainClient.replay)
     examine = _streamed(PlainClient.examine)
     health = _awaited(PlainClient.health)
     limits = _awaited(PlainClient.limits)

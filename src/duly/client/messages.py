@@ -15,13 +15,14 @@ from ..engine.incoming import check_batch, check_priority, due_at
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_publish_id
 from ..engine.read import OffsetAt, Read
+from ..engine.replay import Replay, check_replayed
 from ..engine.stage import STAGES_MAX, CommitStages, DropStages, Stage, check_label, check_stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail
 from ..errors import InvalidArgument, LimitExceeded
 from ..events import Event
 from ..limits import LIMITS
-from ..message import Admitted, DeadLetter, Message, QueuedMessage, Receipt, StoredMessage
+from ..message import Admitted, DeadLetter, Message, QueuedMessage, Receipt, Replayed, StoredMessage
 from .arguments import (
     byte_budget,
     column_names,
@@ -325,6 +326,44 @@ class MessageCalls(Calls):
         wanted = None if ids is None else message_ids(ids)
         most = None if limit is None else page_size(limit)
         return int(self._do(Redrive(self._tenant, named(topic), group_named(group), wanted, rate, most), timeout))
+
+    def replay(
+        self,
+        topic: str,
+        messages: Iterable[int | StoredMessage],
+        *,
+        group: str,
+        of: tuple[str, int],
+        job: str,
+        version: int = 0,
+        partition: int = 0,
+        timeout: Duration | None = None,
+    ) -> Replayed:
+        """Sends messages of a log's partition back to one group, under their own offsets, with fresh attempts.
+
+        Each is named by its offset, or given whole, if the log may have dropped it; what the group has in its backlog
+        anyway is left alone. `of` is the incarnation and the partition's id that the offsets belong to: StaleVersion if
+        the store was restored or the topic made again since. A `version` of a `job` is done once. Busy, while the
+        group has too many to deliver again: let it work them off.
+        """
+        given = list(messages)
+        copies = tuple(one for one in given if isinstance(one, StoredMessage))
+        offsets = tuple(whole(one, "offset") for one in given if not isinstance(one, StoredMessage))
+        check_replayed(offsets, copies)
+        incarnation, partition_id = of
+        command = Replay(
+            self._tenant,
+            named(topic),
+            named(group),
+            whole(partition, "partition"),
+            incarnation,
+            whole(partition_id, "partition id"),
+            check_label(job, "job"),
+            whole(version, "version"),
+            offsets,
+            copies,
+        )
+        return self._do(command, timeout)
 
     # What happened
 

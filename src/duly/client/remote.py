@@ -7,7 +7,8 @@ What happens when the connection breaks while something is under way depends on 
     looking              asked again
     reading              goes on from the last message that came
     claim                asked again; what the first may have got is due again when its lease ends
-    stage, commit        asked again: known by its number, and by the job's version
+    stage, commit,       asked again: known by its number, and by the job's version
+    replay
     settle               asked again; what was settled by the first counts as lost, and is not done twice
     anything else        Unavailable, which says that it may have been done
 
@@ -29,6 +30,7 @@ from ..clock import HOST, ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, make_publish_id
+from ..engine.replay import Replay
 from ..engine.settle import Held
 from ..engine.settling import Settle
 from ..engine.stage import CommitStages, DropStages, Stage
@@ -102,7 +104,7 @@ class Remote:
             return self._stage(command, deadline)
         if kind is Claim:
             return self.claim(command, wait_until=None, deadline=deadline)
-        again = kind in READS or kind in (Settle, Held, CommitStages, DropStages)
+        again = kind in READS or kind in (Settle, Held, CommitStages, DropStages, Replay)
         body, _ = self._ask(NAMES[kind], command, deadline, again=again)
         if kind is Held:
             return [claims.from_wire(handed, None) for handed in _held.decode(body)]

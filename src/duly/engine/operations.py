@@ -34,6 +34,7 @@ from .inquiry import Browse, Cancel, Coming, Get, Move, browse, cancel, coming, 
 from .pause import PauseStore, pause_store
 from .publish import Publish, publish
 from .read import OffsetAt, Read, offsets_at, read
+from .replay import Replay, replay
 from .retain import Chores, run_chores
 from .settle import Held, ReleaseConsumer, held, release_consumer, settle
 from .settling import Settle
@@ -79,6 +80,7 @@ WRITES: dict[type, Verb[Any, Any]] = {
     Move: _each(move),
     Cancel: _each(cancel),
     Redrive: _each(redrive),
+    Replay: _each(replay),
     PurgeDead: _each(purge_dead),
     CreateTopic: _each(create_topic),
     UpdateTopic: _each(update_topic),

@@ -204,7 +204,10 @@ def _needs_from(tx: Transaction, topic: TopicRow, partition: int, group: GroupRo
     block: they are re-homed. Many are left where they are.
     """
     cursor = cursor_of(tx, topic.tenant_id, partition, group.id)
-    unsettled = [o for row in tx.leases(topic.tenant_id, partition, group.id) for o in live_offsets(row)]
+    first = head_of(tx, topic.tenant_id, partition).first_offset
+    rows = tx.leases(topic.tenant_id, partition, group.id)
+    # What lies below has no block any more.
+    unsettled = [offset for row in rows for offset in live_offsets(row) if offset >= first]
     recent = offset_at(tx, topic.tenant_id, partition, tx.now_ms - _REHOME_AFTER_MS)
     old = sum(offset < recent for offset in unsettled)
     needed = unsettled if old > _REHOMED_MAX else [offset for offset in unsettled if offset >= recent]
@@ -249,11 +252,15 @@ def _references(tx: Transaction, topic: TopicRow, partition: int, below: int) ->
     """Offsets below the bound that a lease, a retry or a dead letter names."""
     found: list[int] = []
     for group in tx.group_list(topic.id):
-        for row in tx.leases(topic.tenant_id, partition, group.id):
-            found.extend(offset for offset in live_offsets(row) if offset < below)
+        found.extend(_unsettled(tx, topic, partition, group, below))
         dead = every(partial(tx.dead, topic.tenant_id, partition, group.id, limit=1000))
         found.extend(row.offset for row in dead if row.offset < below)
     return found
+
+
+def _unsettled(tx: Transaction, topic: TopicRow, partition: int, group: GroupRow, below: int) -> list[int]:
+    rows = tx.leases(topic.tenant_id, partition, group.id)
+    return [offset for row in rows for offset in live_offsets(row) if offset < below]
 
 
 def _sweep_kept(tx: Transaction, topic: TopicRow, partition: int) -> None:
@@ -265,6 +272,9 @@ def _sweep_kept(tx: Transaction, topic: TopicRow, partition: int) -> None:
     for offset in kept:
         if offset not in wanted:
             tx.kept_delete(topic.tenant_id, partition, offset)
+    # A dead letter may stay for ever; what is to be delivered again goes some day, and is looked for.
+    if any(_unsettled(tx, topic, partition, group, kept[-1] + 1) for group in tx.group_list(topic.id)):
+        schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms + _PINNED_AGAIN_MS)
 
 
 def _erase(tx: Transaction, row: AgendaRow) -> None:

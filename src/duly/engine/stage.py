@@ -223,12 +223,17 @@ def _admit(tx: Transaction, topic: TopicRow, job: JobRow) -> JobRow:
     for tail in tails.values():
         tail.write(tx)
     job = replace(job, stages=tuple(stages))
-    tx.job_put(job, tx.now_ms + _JOB_MS)
+    remember_job(tx, job)
     if stages:
         schedule_store(tx, ADMIT, tx.now_ms + SOON_MS)
-    else:
-        schedule_store(tx, FORGET, tx.now_ms + _JOB_MS)
     return job
+
+
+def remember_job(tx: Transaction, job: JobRow) -> None:
+    """Notes a job's newest version, and what came of it; kept for a month."""
+    tx.job_put(job, tx.now_ms + _JOB_MS)
+    if not job.stages:
+        schedule_store(tx, FORGET, tx.now_ms + _JOB_MS)
 
 
 def _admit_piece(tx: Transaction, topic: TopicRow, staged: Staged, chunk_number: int, tails: Tails) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import consume, dead, groups, log, messages, publish, stages, store, topics
+from . import consume, dead, groups, log, messages, publish, replay, stages, store, topics
 from .endpoint import Endpoint
 
 # Paths are looked through from the first on: those that are asked for most stand first.
@@ -53,6 +53,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     dead.list_dead,
     dead.redrive,
     dead.purge_dead,
+    replay.replay,
     store.list_events,
     store.health,
     store.limits,

@@ -24,8 +24,12 @@ _ETAG = {"ETag": "The topic's version: send it back as If-Match to change only w
 
 
 class Topic(msgspec.Struct, kw_only=True):
-    """A topic as it stands. `messages` are those that a log holds, or those of a queue that are not settled."""
+    """A topic as it stands. `messages` are those that a log holds, or those of a queue that are not settled.
 
+    Offsets belong to its partitions, by id, in this `incarnation` of the store, which a restore changes.
+    """
+
+    incarnation: str
     name: str
     kind: Literal["log", "queue"]
     settings: TopicSettings
@@ -41,6 +45,7 @@ class Topic(msgspec.Struct, kw_only=True):
     def of(cls, known: TopicDescription) -> Topic:
         kind: Any = known.kind
         return cls(
+            incarnation=known.incarnation,
             name=known.name,
             kind=kind,
             settings=TopicSettings.of(known.settings),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..engine.incoming import check_priority
+from ..engine.replay import check_copies
 from ..engine.stage import STAGES_MAX, check_label
 from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
@@ -105,6 +106,14 @@ def _stage(stage: str | tuple[str, int], name: str) -> None:
     _label(stage, "stage")
 
 
+def _copies(copies: tuple[Any, ...], name: str) -> None:
+    _some(LIMITS.replay_messages_max, _free)(copies, name)
+    for copy in copies:
+        _from_to(0, _WHOLE_MAX)(copy.offset, "offset")
+        _from_to(0, _WHOLE_MAX)(copy.published_at_ms, "published_at_ms")
+    check_copies(copies)
+
+
 def _start(start: Any, name: str) -> None:
     given = [value for value in (start.word, start.at_ms, start.offsets or None) if value is not None]
     if len(given) != 1 or start.word not in (None, "earliest", "latest"):
@@ -159,5 +168,7 @@ CHECKS: dict[str, Callable[[Any, str], None]] = {
     "minutes": _from_to(1, LIMITS.due_ms_ahead_max // 60_000),
     "rate_per_s": _from_to(0, LIMITS.rate_per_s_max),
     "job": _label,
+    "offsets": _some(LIMITS.replay_messages_max, _from_to(0, _WHOLE_MAX)),
+    "copies": _copies,
     "stages": _some(STAGES_MAX, _stage),
 }

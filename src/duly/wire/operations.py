@@ -30,6 +30,7 @@ from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
 from ..engine.pause import PauseStore
 from ..engine.publish import Publish
 from ..engine.read import OffsetAt, Read
+from ..engine.replay import Replay
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.settling import Settle, Verdicts
 from ..engine.stage import CommitStages, DropStages, Stage
@@ -46,7 +47,7 @@ from ..engine.topics import (
 from ..engine.wellbeing import CheckHealth
 from ..errors import Error, InvalidArgument
 from ..health import GroupHealth
-from ..message import Admitted, DeadLetter, QueuedMessage, Receipt, StoredMessage
+from ..message import Admitted, DeadLetter, QueuedMessage, Receipt, Replayed, StoredMessage
 from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
 from .checks import CHECKS
 
@@ -63,6 +64,7 @@ ANSWERS: dict[type, Any] = {
     Move: dict[str, str],
     Cancel: dict[str, str],
     Redrive: int,
+    Replay: Replayed,
     PurgeDead: int,
     CreateTopic: TopicDescription,
     UpdateTopic: TopicDescription,
