@@ -28,6 +28,10 @@
     │   ├── CorruptBackup
     │   ├── CorruptBlock
     │   └── IncompatibleStore
+    ├── LakeError                the archive and the store; no watermark was moved
+    │   ├── LakeTaken
+    │   ├── CorruptLake
+    │   └── IncompatibleLake
     ├── Denied
     └── QuotaExceeded
 
@@ -222,6 +226,30 @@ class IncompatibleStore(StoreError):
     """The file is not a Duly store, or a newer Duly wrote it. Use the Duly that made it, or another path."""
 
     code = "incompatible_store"
+
+
+class LakeError(Error):
+    """The lake and the store do not fit. The watermark stayed where it was; see the message."""
+
+    code = "lake_error"
+
+
+class LakeTaken(LakeError):
+    """Somebody else archives the same topics into this lake. One is enough: wait for it to end, then run again."""
+
+    code = "lake_taken"
+
+
+class CorruptLake(LakeError):
+    """The lake lacks messages, has some twice, or one fails its checksum. Restore it, or use another lake."""
+
+    code = "corrupt_lake"
+
+
+class IncompatibleLake(LakeError):
+    """There is something else than a lake of Duly's, or a newer Duly wrote it. Use another path."""
+
+    code = "incompatible_lake"
 
 
 class Denied(Error, PermissionError):

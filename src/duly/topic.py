@@ -245,9 +245,10 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition of a topic as it stands."""
+    """One partition of a topic as it stands. `id` is its own for ever: a topic made again has others."""
 
     partition: int
+    id: int
     first_offset: int
     next_offset: int
     messages: int
@@ -258,8 +259,9 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as it stands."""
+    """A topic as it stands. `incarnation` is the store's, and another one once it was restored."""
 
+    incarnation: str
     tenant: str
     name: str
     kind: str

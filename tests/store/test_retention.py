@@ -421,6 +421,23 @@ def test_not_even_drop_unsettled_passes_the_archive(q: duly.Client, clock: duly.
     assert first(q) == 20
 
 
+def test_the_watermark_of_a_topic_that_is_gone_is_not_that_of_its_successor(q: duly.Client) -> None:
+    q.create_topic("t", kind="log", archive=True)
+    q.publish("t", [b"x"] * 5)
+    read = q.describe_topic("t")
+    q.delete_topic("t", force=True)
+    q.create_topic("t", kind="log", archive=True)
+    q.publish("t", [b"y"] * 5)
+    with pytest.raises(duly.StaleVersion, match="made again"):
+        q.archived("t", offset=5, of=(read.incarnation, read.partitions[0].id))
+    now = q.describe_topic("t")
+    with pytest.raises(duly.StaleVersion, match="restored"):
+        q.archived("t", offset=5, of=("another", now.partitions[0].id))
+    assert q.describe_topic("t").partitions[0].archived_to == 0
+    q.archived("t", offset=5, of=(now.incarnation, now.partitions[0].id))
+    assert q.describe_topic("t").partitions[0].archived_to == 5
+
+
 def test_what_is_archived_is_kept_as_long_as_the_retention_says(q: duly.Client, clock: duly.ManualClock) -> None:
     log(q, duly.Retention(age=10 * HOUR), archive=True)
     blocks(q, clock, 3)
@@ -438,7 +455,7 @@ def test_the_watermark_never_moves_back(q: duly.Client, clock: duly.ManualClock)
 
 
 @pytest.mark.parametrize("bad", [{"offset": 21}, {"offset": -1}, {"offset": 1, "partition": 1}], ids=str)
-def test_the_watermark_names_a_place_in_the_log(q: duly.Client, clock: duly.ManualClock, bad: dict[str, int]) -> None:
+def test_the_watermark_names_a_place_in_the_log(q: duly.Client, clock: duly.ManualClock, bad: dict[str, Any]) -> None:
     log(q, duly.Retention(), archive=True)
     blocks(q, clock, 2)
     with pytest.raises(duly.InvalidArgument):

@@ -40,10 +40,13 @@ def show_help_if_alone(ctx: typer.Context) -> None:
 
 
 def command(app: typer.Typer, name: str, *, examples: Sequence[str], **parts: Function) -> Callable[[F], F]:
-    """Registers a command that receives its session and the values of its parts by keyword."""
+    """Registers a command that receives its session and the values of its parts by keyword.
+
+    A part named `session` stands for the usual one.
+    """
 
     def register(function: F) -> F:
-        whole = with_parts(function, **parts, session=session)
+        whole = with_parts(function, **parts, **({} if "session" in parts else {"session": session}))
         app.command(name, epilog=_epilog(examples))(whole)
         return function
 

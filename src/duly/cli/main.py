@@ -16,6 +16,7 @@ from . import (
     events,
     groups,
     health,
+    pipeline,
     publish,
     queued,
     read,
@@ -56,6 +57,7 @@ app.add_typer(doctor.app)
 app.add_typer(events.app)
 app.add_typer(clock.app)
 app.add_typer(backup.app)
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

@@ -152,6 +152,17 @@ def start(text: str) -> str | int | datetime:
         ) from error
 
 
+def settings(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """`k=v` pairs of an option as a mapping; of one that is given twice, the last."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{pair!r} is not a setting. Write name=value.", param_hint=f"'{option}'")
+        found[name] = value
+    return found
+
+
 def headers(pairs: Sequence[str]) -> dict[str, str] | None:
     """`k=v` pairs as a mapping; None when there are none."""
     found: dict[str, str] = {}

@@ -128,12 +128,30 @@ class DefinitionCalls(Calls):
             return int(self._do(PurgeGroup(self._tenant, named(topic), named(group)), timeout))
         return int(self._do(PurgeTopic(self._tenant, named(topic)), timeout))
 
-    def archived(self, topic: str, *, partition: int = 0, offset: int, timeout: Duration | None = None) -> None:
-        """Says that a partition is in the archive up to `offset`: truncation may go so far."""
-        self._do(
-            Archived(self._tenant, named(topic), whole(partition, "partition"), whole(offset, "offset")),
-            timeout,
+    def archived(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        offset: int,
+        of: tuple[str, int] | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Says that a partition is in the archive up to `offset`: truncation may go so far.
+
+        `of` is the incarnation and the partition's id, as described when it was read: StaleVersion, and nothing is
+        changed, if the store was restored or the topic made again since.
+        """
+        incarnation, partition_id = (None, None) if of is None else of
+        command = Archived(
+            self._tenant,
+            named(topic),
+            whole(partition, "partition"),
+            whole(offset, "offset"),
+            incarnation,
+            partition_id,
         )
+        self._do(command, timeout)
 
     # Groups
 

@@ -73,12 +73,17 @@ class DeleteTopic(msgspec.Struct, frozen=True):
 
 
 class Archived(msgspec.Struct, frozen=True):
-    """A partition has been archived up to an offset: truncation may go so far."""
+    """A partition has been archived up to an offset: truncation may go so far.
+
+    Whoever read for a while names what was read: under the topic's name there may be another by now.
+    """
 
     tenant: str
     topic: str
     partition: int
     offset: int
+    incarnation: str | None = None
+    partition_id: int | None = None
 
 
 def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
@@ -196,11 +201,20 @@ def archived(tx: Transaction, command: Archived) -> None:
     """Moves a partition's archive watermark ahead; it never moves back."""
     topic = find_topic(tx, command.tenant, command.topic)
     partition = partition_id(topic, command.partition)
+    _check_same(tx, command, partition)
     head = head_of(tx, topic.tenant_id, partition)
     check_offset(topic, command.partition, head, max(command.offset, head.first_offset))
     if command.offset > head.archived_to:
         set_head(tx, topic.tenant_id, partition, replace(head, archived_to=command.offset))
         schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
+
+
+def _check_same(tx: Transaction, command: Archived, partition: int) -> None:
+    """Refuses a watermark that belongs to a topic of that name that is gone, or to the store as it was."""
+    if command.incarnation not in (None, tx.incarnation):
+        raise StaleVersion("The store was restored since it was read. Archive it as it is now.")
+    if command.partition_id not in (None, partition):
+        raise StaleVersion(f"Topic {command.topic!r} was deleted and made again since it was read. Read it again.")
 
 
 def _messages(tx: Transaction, topic: TopicRow, partition: int) -> int:
@@ -236,6 +250,7 @@ def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
         parts.append(
             PartitionDescription(
                 partition=number,
+                id=partition,
                 first_offset=head.first_offset,
                 next_offset=head.next_offset,
                 messages=_messages(tx, topic, partition),
@@ -245,6 +260,7 @@ def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
             )
         )
     return TopicDescription(
+        incarnation=tx.incarnation,
         tenant=topic.tenant,
         name=topic.name,
         kind=topic.settings.kind,

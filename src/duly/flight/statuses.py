@@ -40,6 +40,10 @@ STATUSES: dict[str, Any] = {
     "corrupt_backup": flight.FlightInternalError,
     "corrupt_block": flight.FlightInternalError,
     "incompatible_store": flight.FlightInternalError,
+    "lake_error": flight.FlightInternalError,
+    "lake_taken": flight.FlightInternalError,
+    "corrupt_lake": flight.FlightInternalError,
+    "incompatible_lake": flight.FlightInternalError,
     "denied": flight.FlightUnauthorizedError,
     "quota_exceeded": flight.FlightUnavailableError,
 }

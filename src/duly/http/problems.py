@@ -43,6 +43,10 @@ STATUSES: dict[str, int] = {
     "corrupt_backup": 500,
     "corrupt_block": 500,
     "incompatible_store": 500,
+    "lake_error": 500,
+    "lake_taken": 409,
+    "corrupt_lake": 500,
+    "incompatible_lake": 500,
     "denied": 403,
     "quota_exceeded": 429,
 }

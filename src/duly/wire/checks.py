@@ -129,6 +129,7 @@ CHECKS: dict[str, Callable[[Any, str], None]] = {
     "start": _start,
     "version": _from_to(0, _WHOLE_MAX),
     "partition": _from_to(0, LIMITS.partitions_max),
+    "partition_id": _from_to(0, _WHOLE_MAX),
     "offset": _from_to(0, _WHOLE_MAX),
     "max_messages": _from_to(1, LIMITS.claim_messages_max),
     "max_bytes": _from_to(1, LIMITS.batch_bytes_max),
