@@ -260,6 +260,7 @@ class Lake:
     def create(self) -> None:
         """Makes the table where there is none."""
         with _explained(self.uri):
+            self.files.make()
             DeltaTable.create(
                 self.uri,
                 Schema.from_arrow(SCHEMA),
