@@ -51,7 +51,7 @@ serve: setup
 
 # Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='tests/unit -k lease'
 test: setup strace
-	$(BIN)/pytest -q -n auto $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n auto --dist loadgroup $(PYTEST_ARGS)
 
 test-all: export DULY_TEST_SCALE := full
 test-all: test

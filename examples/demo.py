@@ -45,6 +45,7 @@ def main() -> None:
                     what_happened,
                     a_backup,
                     a_broker,
+                    a_pipeline,
                     how_fast,
                 ),
                 start=1,
@@ -317,6 +318,38 @@ def a_broker(q: duly.Client, path: str) -> None:
         process.wait(30)
         say.print(f"   told to stop, it drained and ended with {process.returncode}")
         assert process.returncode == 0
+
+
+def a_pipeline(q: duly.Client, path: str) -> None:
+    """On Spark: a topic as a DataFrame, its archive in a lake, a DataFrame onto a queue"""
+    from duly.spark import session
+    from duly.spark.jobs.archive import SESSION_CONF, Archiver
+    from duly.spark.lake import Lake
+
+    q.create_topic("visits", kind="log", archive=True, retention=duly.Retention(bytes=1))
+    q.create_topic("thanks", kind="queue")
+    q.publish("visits", [duly.Message(b"visit %d" % n, key=f"customer {n % 3}") for n in range(30_000)])
+    began = time.monotonic()
+    spark = session("duly demo", "local[2]", SESSION_CONF)
+    say.print(f"   Spark {spark.version} started in {time.monotonic() - began:.1f} s")
+    visits = spark.read.format("duly").option("url", path).option("topic", "visits").load()
+    per_customer = {row["key"]: row["count"] for row in visits.groupBy("key").count().collect()}
+    say.print(f"   a group by over the topic: {per_customer}")
+    began = time.monotonic()
+    with Archiver(spark, Lake(str(Path(path).parent / "lake")), path, ["default"]) as archiver:
+        archived = archiver.run(every_s=None, progress=lambda _: None)
+    say.print(
+        f"   {archived.rows:,} messages and events are in the lake, read back, after {time.monotonic() - began:.1f} s"
+    )
+    while q.describe_topic("visits").messages:
+        time.sleep(0.05)
+    say.print("   the log was truncated by itself: only now, and only what is in the lake")
+    thanks = spark.range(1000).selectExpr("concat('thank you, ', id) as payload", "concat('t', id) as id")
+    thanks.write.format("duly").mode("append").option("url", path).option("topic", "thanks").save()
+    say.print(f"   {q.describe_topic('thanks').messages:,} rows of a DataFrame are on the queue, published together")
+    assert set(per_customer.values()) == {10_000}
+    assert q.describe_topic("thanks").messages == 1000
+    spark.stop()
 
 
 def how_fast(q: duly.Client, path: str) -> None:

@@ -67,7 +67,7 @@ def test_the_tours_profiles_are_profiles(tmp_path: Path, broker: str) -> None:
 
 def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, ROOT / "examples" / "demo.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, ROOT / "examples" / "demo.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
     assert ran.returncode == 0, ran.stderr
     assert "no half batch" in ran.stdout

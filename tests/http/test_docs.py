@@ -9,17 +9,17 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"), [("/docs", "text/html"), ("/docs.js", "text/javascript"), ("/docs.css", "text/css")]
+    ("page", "kind"), [("/docs", "text/html"), ("/docs.js", "text/javascript"), ("/docs.css", "text/css")]
 )
-def test_page_is_served_under_a_strict_policy(http: httpx.Client, path: str, kind: str) -> None:
-    got = http.get(path)
+def test_page_is_served_under_a_strict_policy(http: httpx.Client, page: str, kind: str) -> None:
+    got = http.get(page)
     assert got.status_code == 200
     assert got.headers["content-type"].startswith(kind)
     assert got.headers["x-content-type-options"] == "nosniff"
     policy = got.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    assert http.head(path).content == b""
+    assert http.head(page).content == b""
 
 
 def test_page_asks_no_other_host_and_has_nothing_inline(http: httpx.Client) -> None:

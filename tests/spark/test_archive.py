@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import duckdb
 import polars as pl
@@ -24,7 +25,7 @@ from .lakes import archive, archiver, ends, in_lake, in_log, lake_table, waterma
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ODD = "a/b c%d=ü[*]?{}"
+ODD = "a/b, c%d=ü[*]?{} "
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_the_lake_is_the_log_for_every_reader(spark: SparkSession, q: duly.Clien
         q.publish("emails", [duly.Message(b"e%d" % n, id=f"e{n}", lane="acme", priority=n % 5) for n in range(90)])
         with q.claim("emails", max_messages=40):
             pass
-        eventually(lambda: q.describe_topic("$events").messages > 0)
+        eventually(lambda: packed(q) > 0)
         # A few rounds, and in each several topics.
         archive(spark, lake, path, "default", "other", rows=400)
         assert in_lake(lake, "orders", "other") == in_log(other, "orders")
@@ -85,17 +86,13 @@ def readers_agree(spark: SparkSession, lake: Path, table: pa.Table) -> None:
     by_spark = version.messages(spark).select(*columns).collect()
     assert sorted((*row[:4], bytes(row[4]), row[5]) for row in by_spark) == wanted
     assert sorted(pl.read_delta(version.lake.uri).select(columns).rows()) == wanted
+    files = [str(lake / "messages" / unquote(str(row["path"]))) for row in version.files().to_pylist()]
+    quoted = ", ".join(f'"{name}"' for name in columns)
     with duckdb.connect() as duck:
         duck.register("messages", version.table.to_pyarrow_dataset())
-        assert sorted(duck.sql(f"SELECT {','.join(columns)} FROM messages").fetchall()) == wanted
-        files = [str(lake / "messages" / str(row["path"])) for row in version.files().to_pylist()]
-        plain = [file for file in files if "%" not in file]
-        assert duck.sql(f"SELECT count(*), sum(checksum) FROM read_parquet({plain!r})").fetchall() == [
-            (
-                sum(row["topic"] != ODD for row in table.to_pylist()),
-                sum(row["checksum"] for row in table.to_pylist() if row["topic"] != ODD),
-            )
-        ]
+        assert sorted(duck.sql(f"SELECT {quoted} FROM messages").fetchall()) == wanted
+        read = duck.execute(f"SELECT {quoted} FROM read_parquet(?, hive_partitioning = true)", [files]).fetchall()
+        assert sorted(read) == wanted
 
 
 def test_truncation_follows_and_a_run_that_finds_nothing_new_commits_nothing(
@@ -117,6 +114,14 @@ def test_truncation_follows_and_a_run_that_finds_nothing_new_commits_nothing(
     q.publish("orders", messages(10, "later"))
     archive(spark, lake, path)
     assert sorted(row[1] for row in in_lake(lake, "orders")) == list(range(310))
+
+
+def packed(q: duly.Client) -> int:
+    """How much the log of events has: what happened is packed into it a second later."""
+    try:
+        return q.describe_topic("$events").messages
+    except duly.TopicNotFound:
+        return 0
 
 
 def interrupt(*_: object) -> None:

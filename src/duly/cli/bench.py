@@ -235,6 +235,26 @@ def events(
 
 
 @app.command()
+def spark(
+    messages: Annotated[int, typer.Option(min=2)] = 1_000_000,
+    payload_bytes: Annotated[int, typer.Option(min=1, help="Bytes a payload.")] = 100,
+    url: Url = None,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Spark reading and writing a topic beside Parquet files of the same rows; an archive; a schedule.
+
+    Example: duly bench spark --messages 1000000 --json
+    """
+    from duly.bench.spark import measure
+
+    with _scratch(folder) as path, _broker(url, url is None, path) as address:
+        assert address is not None
+        scratch = Path(path).parent
+        _show("spark", measure(address, scratch, messages=messages, payload_bytes=payload_bytes), as_json)
+
+
+@app.command()
 def producer(
     messages: Annotated[int, typer.Option(min=1)] = 500_000,
     payload_bytes: Annotated[int, typer.Option(min=1, help="Bytes a payload.")] = 100,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -34,10 +35,20 @@ class Files:
     def __init__(self, root: str, storage: Mapping[str, str]) -> None:
         self.root = absolute(root)
         self.local = _local(self.root)
+        self._storage = dict(storage)
+
+    @cached_property
+    def _handler(self) -> DeltaStorageHandler:
+        return DeltaStorageHandler(self.root, self._storage)
+
+    @cached_property
+    def _system(self) -> pafs.PyFileSystem:
+        return pafs.PyFileSystem(self._handler)
+
+    def make(self) -> None:
+        """Makes the folder; elsewhere there are none."""
         if self.local is not None:
             os.makedirs(self.local, exist_ok=True)
-        self._handler = DeltaStorageHandler(self.root, dict(storage))
-        self._system = pafs.PyFileSystem(self._handler)
 
     def under(self, folder: str) -> list[File]:
         """Every file under a folder, however deep; none when there is no such folder."""

@@ -260,6 +260,7 @@ class Lake:
     def create(self) -> None:
         """Makes the table where there is none."""
         with _explained(self.uri):
+            self.files.make()
             DeltaTable.create(
                 self.uri,
                 Schema.from_arrow(SCHEMA),
@@ -273,7 +274,10 @@ class Lake:
     def newest(self) -> Version:
         """The table as it is now. Raises NotFound, and IncompatibleLake for a table that is no lake of ours."""
         with _explained(self.uri):
-            table = DeltaTable(self.uri, storage_options=self.storage)
+            try:
+                table = DeltaTable(self.uri, storage_options=self.storage)
+            except TableNotFoundError as error:
+                raise NotFound(f"There is no lake at {self.uri}. `duly pipeline archive --lake` makes one.") from error
             _check_schema(self.uri, table)
             return Version(self, table)
 
@@ -408,8 +412,6 @@ def _explained(uri: str) -> Iterator[None]:
         yield
     except CommitFailedError:
         raise
-    except TableNotFoundError as error:
-        raise NotFound(f"There is no lake at {uri}. `duly pipeline archive --lake` makes one.") from error
     except (DeltaError, OSError) as error:
         raise LakeError(f"The lake at {uri} cannot be used: {_first_line(error)}") from error
 

@@ -132,10 +132,20 @@ def checked_names(options: Mapping[str, str], names: tuple[str, ...]) -> dict[st
 
 def topic_names(given: Mapping[str, str]) -> tuple[str, ...]:
     """The topics that are meant, one or several."""
-    names = [name.strip() for name in given.get("topic", "").split(",") if name.strip()]
+    text = given.get("topic", "")
+    names = _listed(text) or [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise InvalidArgument('Say which topic: .option("topic", "orders"); of several, "orders,emails".')
     return tuple(check_name(name, "topic name") for name in dict.fromkeys(names))
+
+
+def _listed(text: str) -> list[str]:
+    """Names as a JSON list: they may have commas, and spaces at their ends."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return []
+    return found if isinstance(found, list) and all(isinstance(name, str) for name in found) else []
 
 
 def _columns(given: str | None) -> tuple[str, ...]:

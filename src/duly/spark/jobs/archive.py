@@ -295,7 +295,7 @@ def _read(spark: SparkSession, home: Mapping[str, str], planned: Plan, ranges: S
         ends[topic][str(one.origin.partition)] = one.end
     options = {
         **home,
-        "topic": ",".join(begins),
+        "topic": msgspec.json.encode(list(begins)).decode(),
         "startingOffsets": msgspec.json.encode(begins).decode(),
         "endingOffsets": msgspec.json.encode(ends).decode(),
         "rowsPerPartition": str(planned.task_rows),

@@ -1,0 +1,131 @@
+"""Spark beside itself: a topic read and written, and Parquet files of the same rows; an archive; a schedule.
+
+Everything goes through a broker, on this machine's processors. Each pair is measured in turns, the median counts: what
+else the machine does falls on both. Spark's start is not measured.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import duly
+from duly.bench.brokers import own_topics
+from duly.clock import monotonic_s
+
+_BATCH = 50_000
+_TURNS = 3
+
+
+def measure(url: str, folder: Path, *, messages: int, payload_bytes: int) -> dict[str, float]:
+    """Reads, writes, archives and schedules so many messages."""
+    from duly.spark.session import session
+
+    spark = session("duly bench", "local[2]", {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"})
+    try:
+        with duly.connect(url) as q, own_topics(q, "read", "written", "archived", "queue") as topics:
+            return _figures(spark, q, url, folder, topics, messages, payload_bytes)
+    finally:
+        spark.stop()
+
+
+def _figures(
+    spark: Any, q: duly.Client, url: str, folder: Path, topics: list[str], messages: int, payload_bytes: int
+) -> dict[str, float]:
+    read, written, archived, queue = topics
+    q.create_topic(read, kind="log")
+    fill(q, read, messages, payload_bytes)
+    rows = str(folder / "rows.parquet")
+    source = spark.read.format("duly").option("url", url).option("topic", read)
+    source.load().write.parquet(rows)
+
+    through_s, parquet_s = _in_turns(
+        lambda: _discard(source.load()),
+        lambda: _discard(spark.read.parquet(rows)),
+    )
+    payloads = spark.read.parquet(rows).select("payload").cache()
+    payloads.count()
+    q.create_topic(written, kind="log")
+    target = payloads.write.format("duly").mode("append").option("url", url).option("topic", written)
+    published_s, files_s = _in_turns(target.save, lambda: _write_files(payloads, folder / "written.parquet"))
+    payloads.unpersist()
+    return {
+        "messages": messages,
+        "read_per_s": round(messages / through_s),
+        "read_ratio": round(parquet_s / through_s, 3),
+        "write_per_s": round(messages / published_s),
+        "write_ratio": round(files_s / published_s, 3),
+        "archive_per_s": round(messages / _archive_s(spark, q, url, folder, archived, messages, payload_bytes)),
+        "schedule_per_s": round(messages / 2 / _schedule_s(spark, q, url, queue, messages // 2, payload_bytes)),
+    }
+
+
+def fill(q: duly.Client, topic: str, messages: int, payload_bytes: int) -> None:
+    """Publishes random payloads."""
+    for first in range(0, messages, _BATCH):
+        count = min(_BATCH, messages - first)
+        ends = pa.py_buffer(np.arange(0, (count + 1) * payload_bytes, payload_bytes, dtype=np.int32))
+        flat = pa.py_buffer(os.urandom(count * payload_bytes))
+        q.publish(topic, pa.table([pa.Array.from_buffers(pa.binary(), count, [None, ends, flat])], ["payload"]))
+
+
+def _in_turns(*works: Callable[[], None]) -> list[float]:
+    """The median seconds of each, after one turn for nothing."""
+    took: list[list[float]] = [[] for _ in works]
+    for turn in range(_TURNS + 1):
+        for mine, work in zip(took, works, strict=True):
+            began = monotonic_s()
+            work()
+            if turn:
+                mine.append(monotonic_s() - began)
+    return [median(one) for one in took]
+
+
+def _discard(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _write_files(frame: Any, path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    frame.write.parquet(str(path))
+
+
+def _archive_s(
+    spark: Any, q: duly.Client, url: str, folder: Path, topic: str, messages: int, payload_bytes: int
+) -> float:
+    from duly.spark.jobs.archive import Archiver
+    from duly.spark.lake import Lake
+
+    q.create_topic(topic, kind="log", archive=True)
+    fill(q, topic, messages, payload_bytes)
+    with Archiver(spark, Lake(str(folder / "lake")), url, ["default"]) as archiver:
+        began = monotonic_s()
+        archiver.run(every_s=None, progress=lambda _: None)
+        took = monotonic_s() - began
+    (part,) = q.describe_topic(topic).partitions
+    assert part.archived_to == messages, "the archive is not whole"
+    return took
+
+
+def _schedule_s(spark: Any, q: duly.Client, url: str, topic: str, messages: int, payload_bytes: int) -> float:
+    """Rows with due times, priorities, lanes and ids onto a queue."""
+    q.create_topic(topic, kind="queue")
+    frame = spark.range(0, messages, 1, 4).selectExpr(
+        f"cast(repeat('x', {payload_bytes}) as binary) as payload",
+        "concat('m', id) as id",
+        "cast(id % 1000 as int) as priority",
+        "concat('lane', id % 100) as lane",
+        "timestamp_seconds(unix_seconds(now()) + 86400 + id % 86400) as due_at",
+    )
+    began = monotonic_s()
+    frame.write.format("duly").mode("append").option("url", url).option("topic", topic).save()
+    took = monotonic_s() - began
+    assert q.describe_topic(topic).messages == messages, "not everything was scheduled"
+    return took
