@@ -15,7 +15,7 @@ def test_messages_go_back_to_a_group(http: httpx.Client, orders: str) -> None:
     url = f"{orders}/groups/late/replays/again"
     assert http.put(f"{url}/0", json=body).json() == {"messages": 0, "pending": 2, "duplicate": False}
     assert http.put(f"{url}/0", json=body).json()["duplicate"]
-    problem(http.put(f"{url}/1", json=body | {"incarnation": "other"}), 409, "stale_version")
+    problem(http.put(f"{url}/1", json=body | {"incarnation": "other"}), 412, "stale_version")
     copy = {"offset": 1, "payload_base64": b64(b"two"), "published_at_ms": 0}
     assert http.put(f"{url}/1", json=body | {"copies": [copy]}).json()["pending"] == 3
     problem(http.put(f"{url}/2", json=body | {"offsets": [7]}), 400, "invalid_argument")
