@@ -18,5 +18,5 @@ def test_messages_go_back_to_a_group(http: httpx.Client, orders: str) -> None:
     problem(http.put(f"{url}/1", json=body | {"incarnation": "other"}), 412, "stale_version")
     copy = {"offset": 1, "payload_base64": b64(b"two"), "published_at_ms": 0}
     assert http.put(f"{url}/1", json=body | {"copies": [copy]}).json()["pending"] == 3
-    problem(http.put(f"{url}/2", json=body | {"offsets": [7]}), 400, "invalid_argument")
+    problem(http.put(f"{url}/2", json=body | {"offsets": [7]}), 422, "invalid_argument")
     problem(http.put(f"{orders}/groups/nobody/replays/r/0", json=body), 404, "group_not_found")

@@ -17,6 +17,7 @@ from . import (
     groups,
     health,
     pipeline,
+    pipeline_replay,
     pipeline_schedule,
     publish,
     queued,
@@ -58,6 +59,7 @@ app.add_typer(doctor.app)
 app.add_typer(events.app)
 app.add_typer(clock.app)
 app.add_typer(backup.app)
+pipeline.app.add_typer(pipeline_replay.app)
 pipeline.app.add_typer(pipeline_schedule.app)
 app.add_typer(pipeline.app, name="pipeline")
 

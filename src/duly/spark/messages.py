@@ -43,11 +43,15 @@ def with_expressions(rows: DataFrame, **expressions: str | None) -> DataFrame:
 
 def converted(rows: DataFrame, names: list[str]) -> DataFrame:
     """Some of the columns in the types and under the names of the sink. Raises InvalidArgument if one is missing."""
-    types = {field.name: field.dataType for field in rows.schema.fields}
     for name in names:
-        if name not in types:
-            raise InvalidArgument(f"The rows have no column {name!r}, but {', '.join(types)}.")
-    return rows.select(*(_AS[name](name, types[name]).alias(NAMED.get(name, name)) for name in names))
+        if name not in rows.columns:
+            raise InvalidArgument(f"The rows have no column {name!r}, but {', '.join(rows.columns)}.")
+    return rows.select(*(column_as(rows, name).alias(NAMED.get(name, name)) for name in names))
+
+
+def column_as(rows: DataFrame, name: str) -> Column:
+    """One column in the type of the sink."""
+    return _AS[name](name, rows.schema[name].dataType)
 
 
 def _payload(name: str, kind: DataType) -> Column:

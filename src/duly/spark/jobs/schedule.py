@@ -11,6 +11,7 @@ killed, or tried again by Spark, they are simply done again, and what was cancel
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import repeat
@@ -66,7 +67,7 @@ def schedule(
     if (before := done_before(home, topic, name)) is not None:
         return before
     messages = as_messages(rows, payload=payload, due=due)
-    options = {"url": url, "tenant": tenant, "topic": topic, "job": job, "version": str(_VERSION)}
+    options = {"url": url, "tenant": tenant, "topic": json.dumps([topic]), "job": job, "version": str(_VERSION)}
     try:
         messages.write.format("duly").mode("append").options(**options).save()
     except Exception as error:
