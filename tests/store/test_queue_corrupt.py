@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -185,7 +186,7 @@ def test_the_doctor_reports_text_where_a_number_belongs(store: Path) -> None:
 def test_what_others_drop_while_the_doctor_looks_is_no_damage(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = doctor.decode_entries
 
-    def drop_then_look(stored: object, *place: object, **more: object) -> object:
+    def drop_then_look(_: Any, *place: Any, **more: Any) -> Any:
         connection = apsw.Connection(str(store))
         for table in ("duly_run", "duly_run_block", "duly_run_data"):
             connection.execute(f"DELETE FROM {table}")
@@ -194,4 +195,4 @@ def test_what_others_drop_while_the_doctor_looks_is_no_damage(store: Path, monke
 
     with duly.connect(store, clock=duly.ManualClock()) as q:
         monkeypatch.setattr(doctor, "decode_entries", drop_then_look)
-        assert [found for found in q.examine() if found.level == "alert" and "run" in found.what] == []
+        assert [found for found in q.examine() if found.level == "alert"] == []
