@@ -25,6 +25,7 @@ NOT_OFFERED = {
     "close": "a connection is closed by its client",
     "consume": "an endless claim: a client's loop",
     "producer": "batches gathered in the caller's process: publish a batch",
+    "read_arrow": "Arrow batches are read by DoGet of Flight; over HTTP a log is read with `read`",
     "renew": "an extend from time to time: a client's loop",
     "tenant": "the header Duly-Tenant",
     "consumer": "a field of a claim",

@@ -89,7 +89,8 @@ def to_spark(batch: pa.RecordBatch, tenant: str, topic: str, schema: pa.Schema) 
     arrays = []
     for field in schema:
         if field.name in given:
-            arrays.append(pa.repeat(pa.scalar(given[field.name], field.type), batch.num_rows))
+            # Not by pa.scalar, which would load pandas into every worker (arrays.py).
+            arrays.append(pa.repeat(arrow_array([given[field.name]], field.type)[0], batch.num_rows))
         elif field.name == "checksum":
             arrays.append(checksums(batch.column("payload")))
         elif field.type == _ARROW_TIME:

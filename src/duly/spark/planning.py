@@ -6,18 +6,17 @@ rows, and small ones go into one task together.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from ..client.client import Client
 from ..clock import from_ms
 from ..errors import InvalidArgument, OffsetTruncated
+from ..events import log
 from ..topic import PartitionDescription, TopicDescription
 from .options import EARLIEST, LATEST, Place, ReadOptions
-
-log = logging.getLogger("duly")
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -28,11 +27,13 @@ class Span(msgspec.Struct, frozen=True):
     offset: int
     end: int
     queue: bool = False
+    # Next to nothing is there, however long it is.
+    sparse: bool = False
 
     @property
     def rows(self) -> int:
         """How many messages it has, if none are missing."""
-        return self.end - self.offset
+        return min(1, self.end - self.offset) if self.sparse else self.end - self.offset
 
 
 def where(q: Client, topic: TopicDescription, place: Place, default: Place) -> dict[int, int]:
@@ -78,10 +79,20 @@ def present(topic: TopicDescription, part: PartitionDescription, low: int, end: 
         what = f"{name} begins at offset {part.first_offset}: {lost} messages from {low} on were truncated."
         check_loss(f"{what} Read them from the archive, or begin anew", part.first_offset, fail=fail)
     elif lost > 0:
-        yield Span(topic.name, part.partition, low, low + lost, queue)
+        yield Span(topic.name, part.partition, low, low + lost, queue, sparse=True)
     low = max(low, part.first_offset)
     if low < end:
         yield Span(topic.name, part.partition, low, end, queue)
+
+
+def known(topic: TopicDescription, part: PartitionDescription, offset: int, *, fail: bool) -> int:
+    """An offset that a partition has, had or will give next; the first one instead of one that it has not come to."""
+    if offset <= part.next_offset:
+        return offset
+    name, first = place(topic.name, part.partition), part.first_offset
+    what = f"{name} ends at offset {part.next_offset}, and {offset} was to be read next: it was made anew, or restored."
+    check_loss(f"{what} Begin anew, with another checkpoint", first, fail=fail)
+    return first
 
 
 def place(topic: str, partition: int) -> str:
@@ -111,8 +122,7 @@ def tasks(found: Iterable[Span], rows: int) -> list[tuple[Span, ...]]:
 
 
 def _cut(span: Span, rows: int) -> Iterator[Span]:
-    pieces = -(-span.rows // rows)
+    pieces, length = -(-span.rows // rows), span.end - span.offset
     for number in range(pieces):
-        low = span.offset + span.rows * number // pieces
-        high = span.offset + span.rows * (number + 1) // pieces
-        yield msgspec.structs.replace(span, offset=low, end=high)
+        low, high = (span.offset + length * at // pieces for at in (number, number + 1))
+        yield replace(span, offset=low, end=high)

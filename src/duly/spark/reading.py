@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ..client.client import Client
+from ..engine.arrays import arrow_array
 from ..errors import OffsetTruncated
 from .columns import arrow_schema, stored_columns, to_spark
 from .faults import briefly
@@ -72,7 +73,7 @@ class SpanReader:
     def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.keys is None:
             return batch
-        return batch.filter(pc.is_in(batch.column("key"), value_set=pa.array(self.keys, pa.string())))
+        return batch.filter(pc.is_in(batch.column("key"), value_set=arrow_array(self.keys, pa.string())))
 
 
 class LogReader(DataSourceReader):

@@ -26,7 +26,7 @@ from ..client.client import Client
 from ..topic import TopicDescription
 from .faults import briefly
 from .options import EARLIEST, ReadOptions
-from .planning import Span, present, tasks, where
+from .planning import Span, known, present, tasks, where
 from .reading import PLAN_TIMEOUT_S, SpanReader, Task
 
 # As Spark keeps them: partitions are text.
@@ -52,19 +52,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends."""
         with briefly():
             topics = self._topics()
+            begin = {topic.name: self._begin(topic, start) for topic in topics}
         end = _ends(topics) if self._target is None else self._target
-        begin = {topic.name: _begin(topic, start) for topic in topics}
-        # What is gone, or was made anew, is for `partitions` to complain of; an end is never before its start.
+        # Under AvailableNow a checkpoint may be past the end already; an end is never before its start.
         waiting = {
-            (name, number): max(0, offset - begin[name].get(number, 0))
+            (name, number): max(0, offset - begin[name][number])
             for name, parts in end.items()
             for number, offset in parts.items()
+            if number in begin[name]
         }
         if isinstance(limit, ReadMaxRows):
             waiting = shared(waiting, limit.max_rows)
         found: Places = {name: dict(parts) for name, parts in begin.items()}
         for (name, number), rows in waiting.items():
-            found[name][number] = begin[name].get(number, 0) + rows
+            found[name][number] = begin[name][number] + rows
         return found
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -90,12 +91,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [Task(read) for read in tasks(found, self._options.rows_per_partition)]
 
     def _between(self, topic: TopicDescription, start: Places, end: Mapping[str, int]) -> Iterator[Span]:
-        begin = _begin(topic, start)
+        begin = self._begin(topic, start)
         for part in topic.partitions:
             number = str(part.partition)
             if end.get(number, 0) > begin[number]:
                 fail = self._options.fail_on_data_loss
                 yield from present(topic, part, begin[number], end[number], fail=fail)
+
+    def _begin(self, topic: TopicDescription, start: Places) -> dict[str, int]:
+        """Where a topic's partitions are read from: as was said, and new ones from their first offset on."""
+        found: dict[str, int] = {}
+        for part in topic.partitions:
+            said = start.get(topic.name, {}).get(str(part.partition), part.first_offset)
+            found[str(part.partition)] = known(topic, part, said, fail=self._options.fail_on_data_loss)
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """A task's rows."""
@@ -130,12 +139,6 @@ def _text(offsets: Mapping[int, int]) -> dict[str, int]:
 
 def _ends(topics: Sequence[TopicDescription]) -> Places:
     return {t.name: {str(part.partition): part.next_offset for part in t.partitions} for t in topics}
-
-
-def _begin(topic: TopicDescription, start: Places) -> dict[str, int]:
-    """Where a topic's partitions are read from: as was said, and new ones from their first offset on."""
-    said = start.get(topic.name, {})
-    return {str(part.partition): part.first_offset for part in topic.partitions} | said
 
 
 def shared(waiting: Mapping[tuple[str, str], int], most: int) -> dict[tuple[str, str], int]:
