@@ -271,7 +271,8 @@ def _small_life(path: str) -> tuple[list[int], list[int]]:
                 acked.append(number)
             except duly.PublishUnknown:
                 unknown.append(number)
-            except REFUSALS:
+            except (*REFUSALS, duly.Busy):
+                # Busy: another connection was just reading the log anew, after the fault. Nothing was done.
                 pass
     return acked, unknown
 

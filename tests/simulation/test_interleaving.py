@@ -77,6 +77,9 @@ def _account(folder: Path) -> None:
     sure: list[int] = []
     doubtful: set[int] = set()
     for line in (folder / "journal").read_text().splitlines():
+        if not line.endswith("}"):
+            # Killed in the middle of the line: what it announces was never begun.
+            continue
         entry = json.loads(line)
         if entry["what"] == "publish":
             published[entry["id"]] = entry["numbers"]

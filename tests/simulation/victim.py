@@ -19,7 +19,7 @@ def main(folder: Path, seed: int) -> None:
     journal = os.open(folder / "journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(what: str, numbers: list[int], publish_id: str = "") -> None:
-        os.write(journal, json.dumps({"what": what, "id": publish_id, "numbers": numbers}).encode() + b"\n")
+        os.write(journal, b"\n" + json.dumps({"what": what, "id": publish_id, "numbers": numbers}).encode())
 
     q = duly.connect(folder / "app.duly", consumer="victim")
     q.create_topic("t", kind="log", exist_ok=True, retry=duly.RetryPolicy(max_attempts=10_000))

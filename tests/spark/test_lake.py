@@ -132,3 +132,17 @@ def test_where_no_lake_is_and_where_none_can_be(tmp_path: Path) -> None:
         Lake("gopher://lake").create()
     with pytest.raises(duly.InvalidArgument):
         Lake("")
+
+
+def test_what_it_has_is_known_from_a_checkpoint_alone(lake: Lake) -> None:
+    committed(lake, 0, 5)
+    lake.newest().table.create_checkpoint()
+    committed(lake, 5, 8)
+    lake.newest().table.create_checkpoint()
+    for commit in sorted((Path(lake.uri) / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    version = lake.newest()
+    assert version.has(ORDERS) == 8
+    assert version.table.count() == 8
+    committed(lake, 8, 9)
+    assert lake.newest().has(ORDERS) == 9

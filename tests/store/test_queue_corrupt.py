@@ -6,11 +6,13 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 import duly
+from duly.store.sqlite import doctor
 from tests.conftest import scaled
 
 SEED = int(os.environ.get("DULY_TEST_SEED") or random.SystemRandom().randrange(2**32))
@@ -179,3 +181,18 @@ def test_the_doctor_reports_text_where_a_number_belongs(store: Path) -> None:
     change(store, "UPDATE duly_run SET blocks = 'many'")
     with duly.connect(store, clock=duly.ManualClock()) as q:
         assert "alert" in {found.level for found in q.examine()}
+
+
+def test_what_others_drop_while_the_doctor_looks_is_no_damage(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look: Any = vars(doctor)["decode_entries"]
+
+    def drop_then_look(_: Any, *place: Any, **more: Any) -> Any:
+        connection = apsw.Connection(str(store))
+        for table in ("duly_run", "duly_run_block", "duly_run_data"):
+            connection.execute(f"DELETE FROM {table}")
+        connection.close()
+        return look(None, *place, **more)
+
+    with duly.connect(store, clock=duly.ManualClock()) as q:
+        monkeypatch.setattr(doctor, "decode_entries", drop_then_look)
+        assert [found for found in q.examine() if found.level == "alert"] == []

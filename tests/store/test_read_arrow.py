@@ -208,6 +208,8 @@ def test_a_gap_above_the_archives_watermark_is_said(q: duly.Client, jobs: str, c
     q.update_topic(jobs, archive=True)
     with pytest.raises(duly.OffsetTruncated, match="above what is archived"):
         rows(q, jobs)
+    left = [offset for batch in q.read_arrow(jobs, missing_ok=True) for offset in batch["offset"].to_pylist()]
+    assert left == [row["offset"] for row in whole]
     q.archived(jobs, partition=0, offset=40_000)
     assert len(rows(q, jobs, columns=["offset"])) == len(whole)
 

@@ -87,6 +87,13 @@ def test_what_is_missing_from_a_stage_keeps_all_of_it_out(q: duly.Client, topic:
     assert q.commit_stages(topic, {"a": 5, "b": 5}, job="j").messages == 10
 
 
+def test_a_batch_of_nothing_is_refused(q: duly.Client, topic: str) -> None:
+    with pytest.raises(duly.InvalidArgument, match="empty"):
+        q.stage(topic, [], stage="a", number=0)
+    with pytest.raises(duly.NotFound):
+        q.commit_stages(topic, {"a": 0}, job="j")
+
+
 def test_an_empty_job(q: duly.Client, topic: str) -> None:
     assert q.commit_stages(topic, {}, job="j") == duly.Admitted(0)
     assert q.commit_stages(topic, {}, job="j").duplicate

@@ -147,8 +147,12 @@ def examples_of(command: Any) -> list[str]:
 
 COMMANDS = dict(every_command())
 # One that serves does not end by itself: test_cli_serve.py runs its examples.
+# Those that go on for ever, or start a Java, are run elsewhere: test_cli_serve.py, tests/spark.
 EXAMPLES = [
-    (path, example) for path, command in COMMANDS.items() if path != "serve" for example in examples_of(command)
+    (path, example)
+    for path, command in COMMANDS.items()
+    if path != "serve" and not path.startswith("pipeline ")
+    for example in examples_of(command)
 ]
 
 
@@ -167,6 +171,7 @@ class TestHelp:
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
+            + ["pipeline archive"]
         )
 
     @pytest.mark.parametrize("path", COMMANDS)
@@ -179,7 +184,7 @@ class TestHelp:
         assert COMMANDS[path].help
         assert "…" not in ran.out
 
-    @pytest.mark.parametrize("group", ["", "topics", "groups", "dead"])
+    @pytest.mark.parametrize("group", ["", "topics", "groups", "dead", "pipeline"])
     def test_a_group_alone_shows_its_help(self, group: str) -> None:
         assert "Usage: duly" in ok(*group.split()).out.replace("root", "duly")
 
@@ -248,7 +253,12 @@ GROUP_COMMANDS = {
 
 
 # These name no topic themselves.
-WITHOUT_NAMES = {"release": "--consumer c", "work": "tasks:workers", "backup": "backups"}
+WITHOUT_NAMES = {
+    "release": "--consumer c",
+    "work": "tasks:workers",
+    "backup": "backups",
+    "pipeline archive": "--lake lake --once",
+}
 
 # These make a store, or ask none.
 MADE_OR_NOT_ASKED = ["topics create", "limits", "restore", "serve"]

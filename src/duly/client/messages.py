@@ -28,6 +28,7 @@ from .arguments import (
     column_names,
     count,
     filter_text,
+    flag,
     group_named,
     message_ids,
     named,
@@ -170,14 +171,15 @@ class MessageCalls(Calls):
         offset: int = 0,
         end: int | None = None,
         columns: Iterable[str] | None = None,
+        missing_ok: bool = False,
         timeout: Duration | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Reads a partition from an offset on, up to `end` or what is there, as Arrow record batches of about 64k rows.
 
         `columns` names those that are wanted; times are in milliseconds. Of a queue it is the log beneath: every
         message that is still there, settled or not. Raises OffsetTruncated; never skips in silence what a log should
-        have. A broken connection to a broker is made anew, and the reading goes on; `timeout` is how long nothing may
-        come.
+        have, nor, unless `missing_ok`, what a queue with archiving on should. A broken connection to a broker is made
+        anew, and the reading goes on; `timeout` is how long nothing may come.
         """
         stretch = Stretch(
             self._tenant,
@@ -186,6 +188,7 @@ class MessageCalls(Calls):
             whole(offset, "offset"),
             None if end is None else whole(end, "end"),
             column_names(columns),
+            flag(missing_ok, "missing_ok"),
         )
         return self._batches(stretch, self._timeout_s if timeout is None else timeout_s(timeout))
 

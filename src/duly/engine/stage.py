@@ -132,18 +132,22 @@ def _stage(tx: Transaction, command: Stage) -> int:
     columns = _checked(tx, topic, command.batch)
     if row is None:
         row = tx.stage_insert(topic, command.stage, expires_at)
-    number = row.next_number * _PIECES_A_CALL
-    routes = route(tx, topic, replace_columns(command.batch, columns)) if columns.count else 0
-    for partition, columns_of_it, _ in split(columns, command.batch.bytes, routes):
-        for part in cut(columns_of_it):
-            chunk = encode_chunk(part, lambda body: tx.chunk_insert(topic.tenant_id, body))
-            piece = msgspec.msgpack.encode(Staged(chunk, partition, part.bytes))
-            tx.staged_insert(topic.tenant_id, row.id, number, chunk.number, piece)
-            number += 1
+    _put_down(tx, topic, row, Checked(columns, command.batch.bytes, command.batch.partitions))
     row = StageRow(row.id, row.messages + columns.count, row.next_number + 1, expires_at)
     tx.stage_update(row)
     schedule_store(tx, ADMIT, expires_at)
     return row.messages
+
+
+def _put_down(tx: Transaction, topic: TopicRow, row: StageRow, batch: Checked) -> None:
+    """Writes a call's messages as the bodies of blocks to be, by partition."""
+    number = row.next_number * _PIECES_A_CALL
+    for partition, columns, _ in split(batch.columns, batch.bytes, route(tx, topic, batch)):
+        for part in cut(columns):
+            chunk = encode_chunk(part, lambda body: tx.chunk_insert(topic.tenant_id, body))
+            piece = msgspec.msgpack.encode(Staged(chunk, partition, part.bytes))
+            tx.staged_insert(topic.tenant_id, row.id, number, chunk.number, piece)
+            number += 1
 
 
 def _checked(tx: Transaction, topic: TopicRow, batch: Checked) -> Columns:
@@ -155,11 +159,6 @@ def _checked(tx: Transaction, topic: TopicRow, batch: Checked) -> Columns:
     columns = batch.columns.at_times(tx.now_ms, topic.settings.ttl_ms) if times else batch.columns
     check_due(tx, columns)
     return columns
-
-
-def replace_columns(batch: Checked, columns: Columns) -> Checked:
-    """The same batch with other columns."""
-    return Checked(columns, batch.bytes, batch.partitions)
 
 
 def commit_stages(tx: Transaction, command: CommitStages) -> Admitted:

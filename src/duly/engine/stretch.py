@@ -42,7 +42,8 @@ READ_COLUMNS = (
 class Stretch(msgspec.Struct, frozen=True):
     """Offsets [offset, end) of one partition; without an end, up to what is there when it is read.
 
-    `columns` are those that are wanted; none: all.
+    `columns` are those that are wanted; none: all. With `missing_ok` a queue's gaps are passed wherever they are: what
+    was dropped before archiving was turned on is not to be had.
     """
 
     tenant: str
@@ -51,6 +52,7 @@ class Stretch(msgspec.Struct, frozen=True):
     offset: int
     end: int | None = None
     columns: tuple[str, ...] = ()
+    missing_ok: bool = False
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -101,7 +103,8 @@ def _left(tx: Transaction, topic: TopicRow, stretch: Stretch, stop: int) -> Iter
     lonely = next(kept, stop)
     at = stretch.offset
     for low, high in _runs(tx, topic, partition, max(at, head.first_offset), stop):
-        _check_gap(topic, stretch.partition, head, at, low)
+        if not stretch.missing_ok:
+            _check_gap(topic, stretch.partition, head, at, low)
         while lonely < low:
             yield tx.kept(topic.tenant_id, partition, lonely)
             lonely = next(kept, stop)

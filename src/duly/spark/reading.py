@@ -60,7 +60,12 @@ class SpanReader:
         while offset < span.end:
             try:
                 yield from q.read_arrow(
-                    span.topic, partition=span.partition, offset=offset, end=span.end, columns=wanted
+                    span.topic,
+                    partition=span.partition,
+                    offset=offset,
+                    end=span.end,
+                    columns=wanted,
+                    missing_ok=not self._options.fail_on_data_loss,
                 )
                 return
             except OffsetTruncated as error:

@@ -16,6 +16,7 @@ Killed anywhere, the next run begins where the lake says. Nothing is kept beside
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
@@ -69,7 +70,8 @@ class Archiver:
             raise InvalidArgument("A store in memory is this process's alone: Spark cannot read it. Use a file.")
         self._spark = spark
         self._lake = lake
-        self._store = store
+        # Spark's processes may stand in another folder.
+        self._store = store if "://" in store else os.path.abspath(store)
         self._rows_max = rows_max
         self._remark = remark
         self._opened = ExitStack()

@@ -175,9 +175,11 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
                 ((data,),) = connection.execute(sql[data_query], values)
                 block = decode(Place(tenant, partition, at), data, chunk)
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
+                following.pop((tenant, partition), None)
+                if _is_gone(connection, data_query, values):
+                    continue
                 bad += 1
                 yield _bad_block(str(error))
-                following.pop((tenant, partition), None)
                 continue
             good += 1
             if query == "block_places":
@@ -187,6 +189,14 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
                 following[tenant, partition] = block.end
     if not bad:
         yield Finding("ok", f"{good} blocks, every checksum right")
+
+
+def _is_gone(connection: apsw.Connection, query: str, values: dict[str, Any]) -> bool:
+    """Whether what could not be read is not there any more: others go on, and drop what is settled."""
+    try:
+        return connection.execute(queries()[query], values).fetchone() is None
+    except apsw.Error:
+        return False
 
 
 def _runs(connection: apsw.Connection) -> Iterator[Finding]:
@@ -207,6 +217,8 @@ def _runs(connection: apsw.Connection) -> Iterator[Finding]:
                 row = connection.execute(sql["run_data"], place).fetchone()
                 block = decode(Place(tenant, partition, place_of(run, index)), row and row[0])
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
+                if _is_gone(connection, "run_still", {"run": run}):
+                    break
                 bad += 1
                 yield _bad_run(str(error))
                 continue

@@ -100,6 +100,12 @@ SELECT entries
    AND run = :run
    AND idx = :idx;
 
+-- run_still
+-- Zero rows: the run is gone, used up or folded.
+SELECT 1
+  FROM duly_run
+ WHERE id = :run;
+
 -- run_data
 -- Zero rows: the run is damaged.
 SELECT data
