@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,30 @@ _FILTER = "Which messages"
 _FORM = "What becomes of them"
 
 
-def selection(
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages, as it stands on the line."""
+
+    tenant: str | None
+    topic: str
+    incarnation: str | None
+    since_ms: int | None
+    until_ms: int | None
+    partition: int | None
+    first_offset: int | None
+    end_offset: int | None
+    key: str | None
+    lane: str | None
+    where: str | None
+
+    def selection(self, tenant: str) -> Selection:
+        """The same for Spark; of a tenant, unless another was named."""
+        from ..spark.selection import Selection
+
+        return Selection(**{**asdict(self), "tenant": self.tenant or tenant})
+
+
+def wanted(
     topic: Annotated[
         str,
         typer.Option(
@@ -61,12 +85,10 @@ def selection(
         str | None,
         typer.Option(help="Of the store as it was before or after a restore.", rich_help_panel=_FILTER),
     ] = None,
-) -> Selection:
+) -> Wanted:
     """The options that say which messages."""
-    with needs_spark():
-        from ..spark.selection import Selection
-    return Selection(
-        from_tenant or "",
+    return Wanted(
+        from_tenant,
         topic,
         incarnation,
         None if since is None else moment_ms(since, "since"),
@@ -85,16 +107,16 @@ def selection(
     "replay",
     examples=[
         "duly pipeline replay --lake lake --topic orders --since 2026-01-31T12:00:00Z --to orders-again --dry-run",
-        "duly pipeline replay --lake lake --topic orders --where \"headers['country'] = 'DE'\" --to orders-again --rate 500",
+        "duly pipeline replay --lake lake --topic orders --where \"headers['land'] = 'DE'\" --to copy --rate 500",
         "duly pipeline replay --lake lake --topic orders --key customer-42 --group billing",
-        "duly pipeline replay --lake lake --topic orders --payload 'upper(cast(payload AS string))' --to shouted --again",
+        "duly pipeline replay --lake lake --topic orders --payload 'upper(cast(payload AS string))' --to loud --again",
     ],
-    wanted=selection,
+    wanted=wanted,
     spark=on_spark,
 )
 def replay(
     session: Session,
-    wanted: Selection,
+    wanted: Wanted,
     spark: OnSpark,
     lake: Annotated[str, typer.Option(metavar="PATH", help="The lake: a folder, or an address.")],
     to: Annotated[
@@ -126,15 +148,13 @@ def replay(
 ) -> None:
     """Publish messages of the lake again, to a topic; or send them back to one group of the log they came from.
 
-    To a topic they go in the order in which they were published, each with the header duly-replayed-from, which says where
-    it comes from. To a group they go under their own offsets, and no other group sees them; what it has still to do
-    is left alone.
+    To a topic they go in the order in which they were published, each with the header duly-replayed-from, which says
+    where it comes from. To a group they go under their own offsets, and no other group sees them; what it has still to
+    do is left alone.
 
-    The first run writes a plan beside the lake. The same command goes on with it where it was broken off, and does nothing
-    once it is finished.
+    The first run writes a plan beside the lake. The same command goes on with it where it was broken off, and does
+    nothing once it is finished.
     """
-    import msgspec
-
     if (to is None) == (group is None):
         raise typer.BadParameter(
             "Give --to, a topic, or --group, a group of the log they came from.", param_hint="'--to'"
@@ -144,16 +164,16 @@ def replay(
             "A store in memory is one process's own: Spark cannot write to it. Name a file or a broker."
         )
     with needs_spark():
-        from ..spark.jobs.replay import Replayer, order_of
+        from ..spark.jobs.replay import SESSION_CONF, Replayer, order_of
         from ..spark.lake import Lake
-    wanted = msgspec.structs.replace(wanted, tenant=wanted.tenant or session.tenant)
+    selection = wanted.selection(session.tenant)
     # What can be wrong with either end is said before Spark takes its seconds to start.
     with session.client() as client:
-        order = order_of(client, wanted, topic=to or wanted.topic, group=group, payload=payload, headers=headers)
+        order = order_of(client, selection, topic=to or wanted.topic, group=group, payload=payload, headers=headers)
     place = Lake(lake, settings(storage or (), "--storage"))
     place.newest()
     replayer = Replayer(
-        spark.session("replay", {}),
+        spark.session("replay", SESSION_CONF),
         place,
         session.store,
         order,

@@ -76,8 +76,10 @@ def _moment(name: str, kind: DataType) -> Column:
 def _headers(name: str, kind: DataType) -> Column:
     if isinstance(kind, (StringType, StructType)):
         text = f.col(name) if isinstance(kind, StringType) else f.to_json(name)
-        return f.from_json(text, "map<string,string>", {"mode": "FAILFAST"})
-    return f.col(name).cast("map<string,string>")
+        headers = f.from_json(text, "map<string,string>", {"mode": "FAILFAST"})
+    else:
+        headers = f.col(name).cast("map<string,string>")
+    return f.map_filter(headers, lambda _, value: value.isNotNull())
 
 
 def _read(name: str, kind: str, what: str) -> Column:

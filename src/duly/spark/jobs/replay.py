@@ -36,10 +36,13 @@ from ..messages import column_as, with_expressions
 from ..options import home_of
 from ..progress import Progress
 from ..selection import ORDER, Portion, Selection, check_one_store, portions
+from ..writing import check_columns
 from .replay_plan import Order, Plan, Slice, Target, check_plan_name, cut, finish, load, make_plan, save
 from .versions import published
 
 MARK = "duly-replayed-from"
+# What the job wants of a session, unless somebody says otherwise: a slice is small.
+SESSION_CONF = {"spark.sql.shuffle.partitions": "8"}
 # A slice is done again when it is broken off.
 _TOPIC_ROWS, _TOPIC_BYTES = 250_000, 128 * 1024**2
 _GROUP_ROWS, _GROUP_BYTES = 50_000, 32 * 1024**2
@@ -178,6 +181,8 @@ class Replayer:
         if self._rate_per_s is not None:
             some = max(1, int(self._rate_per_s * _SLICE_S), sum(one.messages for one in found) // _SLICES_MAX)
             most = min(most, some)
+        # An expression that means nothing is said now: once there is a plan, it stands.
+        check_columns(as_replayed(rows, self._order, queue=False).schema)
         plan = make_plan(self.name, version.number, self._order, cut(rows, most, size))
         saved = save(self._lake, plan)
         if saved.order != self._order:
