@@ -171,7 +171,7 @@ class TestHelp:
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
-            + ["pipeline archive"]
+            + [f"pipeline {job}" for job in words("archive replay schedule")]
         )
 
     @pytest.mark.parametrize("path", COMMANDS)
@@ -234,6 +234,7 @@ TOPIC_COMMANDS = {
     "events": "T",
     "export": "T new.parquet",
     "import": "old-orders.parquet T",
+    "pipeline schedule": "--to T --file rows.csv",
 }
 GROUP_COMMANDS = {
     "groups show": "T G",
@@ -249,6 +250,7 @@ GROUP_COMMANDS = {
     "dead show": "T some-id --group G",
     "dead redrive": "T --group G",
     "dead purge": "T --group G",
+    "pipeline replay": "--lake lake --topic T --group G",
 }
 
 
