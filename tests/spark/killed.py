@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
+import pyarrow as pa
 
+import duly
 from tests.surface.brokers import DULY
 
 
@@ -31,6 +33,15 @@ def kill_when(folder: Path, moment: Callable[[], bool], *args: str) -> bool:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def same_payloads(q: duly.Client, topic: str, expected: Iterable[bytes]) -> bool:
+    """Whether a topic's log has these payloads, each as often; millions of them are no trouble."""
+    parts = range(len(q.describe_topic(topic).partitions))
+    batches = [batch for part in parts for batch in q.read_arrow(topic, partition=part, columns=["payload"])]
+    found = pa.Table.from_batches(batches).sort_by("payload").column("payload").combine_chunks()
+    wanted = pa.table({"payload": pa.array(expected, pa.binary())}).sort_by("payload").column("payload")
+    return bool(pa.chunked_array([found]).equals(wanted))
 
 
 def rows(store: Path, table: str) -> int:

@@ -24,5 +24,6 @@ def test_the_pages_python_runs(spark: SparkSession, tmp_path: Path) -> None:
         q.create_topic("letters", kind="queue")
         q.publish("orders", [duly.Message(b"order %d" % number, key=f"k{number % 3}") for number in range(100)])
         exec("\n".join(blocks), {"url": url, "lake": str(tmp_path / "lake")})
-        assert q.describe_topic("letters").messages == 100
+        assert q.describe_topic("letters").messages == 101
+        assert q.describe_topic("orders-again").messages == 100
         assert q.describe_topic("orders").partitions[0].archived_to == 100

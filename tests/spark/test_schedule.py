@@ -20,7 +20,7 @@ from tests.conftest import scaled
 from tests.surface.brokers import serving
 from tests.surface.test_cli import run
 
-from .killed import kill_when, rows
+from .killed import kill_when, rows, same_payloads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,6 +191,7 @@ def test_on_the_command_line(spark: SparkSession, q: duly.Client, path: str, tmp
     assert "no topic 'nowhere'" in run(*line[:4], "--to", "nowhere", "--file", str(file)).err
 
 
+@pytest.mark.timeout(scaled(300, 1800))
 def test_killed_midway_and_run_again_every_row_is_stored_once(spark: SparkSession, tmp_path: Path) -> None:
     count = scaled(40_000, 1_000_000)
     table = pa.table({"payload": [f"p{n}" for n in range(count)], "lane": [f"l{n % 9}" for n in range(count)]})
@@ -206,8 +207,5 @@ def test_killed_midway_and_run_again_every_row_is_stored_once(spark: SparkSessio
         with duly.connect(broker.url) as q:
             done = schedule(read_file(spark, str(tmp_path / "rows.parquet")), broker.url, "emails", name="campaign")
             assert done.messages == count
-            found: Counter[bytes] = Counter()
-            for batch in q.read_arrow("emails"):
-                found.update(batch.column("payload").to_pylist())
-            assert found == Counter(b"p%d" % n for n in range(count))
+            assert same_payloads(q, "emails", (b"p%d" % number for number in range(count)))
             assert q.describe_topic("emails").messages == count

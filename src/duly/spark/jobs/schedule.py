@@ -14,12 +14,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from itertools import repeat
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import groupby, islice, repeat
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
+
+import duly
 
 from ...clock import from_ms
 from ...errors import InvalidArgument
@@ -33,6 +38,7 @@ from .versions import published
 
 _VERSION = 0
 _IDS_A_CALL = 10_000
+_CALLS_AT_ONCE = 8
 _MOVED = ("due_at", "priority")
 _PATIENCE_S = 600
 _ANSWERS = pa.schema([("answer", pa.string()), ("messages", pa.int64())])
@@ -108,6 +114,14 @@ def cancel(rows: DataFrame, url: str, topic: str, *, tenant: str = DEFAULT_TENAN
 # Moves and cancels
 
 
+class Some(msgspec.Struct, frozen=True):
+    """Ids that go in one call, and what they get."""
+
+    ids: list[str]
+    due_ms: int | None
+    priority: int | None
+
+
 class Errand(msgspec.Struct, frozen=True):
     """What tasks do with ids, and where. Pickled: no connection on it."""
 
@@ -118,17 +132,19 @@ class Errand(msgspec.Struct, frozen=True):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Answers how many ids got which answer."""
         answers: Counter[str] = Counter()
-        with briefly(), self.home.connect() as q:
-            for ids, due_ms, priority in _together(batches):
-                if self.verb == "cancel":
-                    answered = q.cancel(self.topic, ids, timeout=_PATIENCE_S)
-                else:
-                    due = None if due_ms is None else from_ms(due_ms)
-                    answered = q.move(self.topic, ids, due=due, priority=priority, timeout=_PATIENCE_S)
+        # Several at once share a commit: where every message has a due time of its own, each is a call.
+        with briefly(), self.home.connect() as q, ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+            for answered in pool.map(partial(self._do, q), _together(batches)):
                 answers.update(answered.values())
         yield pa.RecordBatch.from_pylist(
             [{"answer": answer, "messages": many} for answer, many in answers.items()], _ANSWERS
         )
+
+    def _do(self, q: duly.Client, some: Some) -> dict[str, str]:
+        if self.verb == "cancel":
+            return q.cancel(self.topic, some.ids, timeout=_PATIENCE_S)
+        due = None if some.due_ms is None else from_ms(some.due_ms)
+        return q.move(self.topic, some.ids, due=due, priority=some.priority, timeout=_PATIENCE_S)
 
 
 def _answered(rows: DataFrame, errand: Errand) -> Counter[str]:
@@ -145,18 +161,15 @@ def _answered(rows: DataFrame, errand: Errand) -> Counter[str]:
     return total
 
 
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[str], int | None, int | None]]:
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[Some]:
     """Neighbouring ids that share due time and priority, as many as a call takes."""
-    ids: list[str] = []
-    shared: tuple[Any, Any] = (None, None)
+    for shared, rows in groupby(_rows(batches), key=itemgetter(1, 2)):
+        while ids := [id for id, *_ in islice(rows, _IDS_A_CALL)]:
+            yield Some(ids, *shared)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
         table = to_messages(batch)
         columns = [table.column(name).to_pylist() if name in table.column_names else repeat(None) for name in _MOVED]
-        for id, due_ms, priority in zip(table.column("id").to_pylist(), *columns, strict=False):
-            if ids and ((due_ms, priority) != shared or len(ids) == _IDS_A_CALL):
-                yield ids, *shared
-                ids = []
-            shared = (due_ms, priority)
-            ids.append(id)
-    if ids:
-        yield ids, *shared
+        yield from zip(table.column("id").to_pylist(), *columns, strict=False)
