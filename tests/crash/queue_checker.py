@@ -157,7 +157,8 @@ class QueueCheck:
             # One that came later, and was settled, was there.
             return message is not None or ABSENT not in self.model.known[key].states
         if doubt.what in ("ack", "cancel"):
-            return message is None
+            # One whose time is over may be gone by itself.
+            return None if message is None and self.model.known[key].expired(self.now) else message is None
         if doubt.what in ("bury", "redrive"):
             return None if message is None else (state == "dead") == (doubt.what == "bury")
         if not doubt.last or message is None:

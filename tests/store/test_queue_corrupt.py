@@ -183,13 +183,16 @@ def test_the_doctor_reports_text_where_a_number_belongs(store: Path) -> None:
         assert "alert" in {found.level for found in q.examine()}
 
 
-def test_what_others_drop_while_the_doctor_looks_is_no_damage(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("change", ["DELETE FROM duly_run", "UPDATE duly_run SET blocks = 0"])
+def test_what_others_drop_while_the_doctor_looks_is_no_damage(
+    store: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
     look: Any = vars(doctor)["decode_entries"]
 
     def drop_then_look(_: Any, *place: Any, **more: Any) -> Any:
         connection = apsw.Connection(str(store))
-        for table in ("duly_run", "duly_run_block", "duly_run_data"):
-            connection.execute(f"DELETE FROM {table}")
+        for statement in (change, "DELETE FROM duly_run_block", "DELETE FROM duly_run_data"):
+            connection.execute(statement)
         connection.close()
         return look(None, *place, **more)
 

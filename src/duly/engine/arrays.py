@@ -28,6 +28,13 @@ def arrow_array(values: Sequence[Any] | np.ndarray[Any, Any], kind: pa.DataType)
     return _numbers([0 if v is None else v for v in values] if valid else values, kind, valid)
 
 
+def joined_array(
+    parts: Sequence[str | bytes], flat: bytes, kind: pa.DataType, valid: pa.Buffer | None = None
+) -> pa.Array:
+    """Texts of ASCII, or bytes, that are joined already."""
+    return pa.Array.from_buffers(kind, len(parts), [valid, _ends(map(len, parts), len(parts)), pa.py_buffer(flat)])
+
+
 def numpy_array(array: pa.Array, missing: int = 0) -> np.ndarray[Any, Any]:
     """Numbers, with one of their kind where there are none."""
     kind = np.dtype(array.type.to_pandas_dtype())
@@ -63,8 +70,7 @@ def _binaries(values: Sequence[Any], kind: pa.DataType, valid: pa.Buffer | None)
     flat = joined.encode() if text else b"".join(parts)
     if len(flat) > _BINARY_BYTES_MAX:
         raise pa.ArrowInvalid("A column has at most 2 GiB.")
-    ends = _ends(map(len, parts), len(parts))
-    return pa.Array.from_buffers(kind, len(parts), [valid, ends, pa.py_buffer(flat)])
+    return joined_array(parts, flat, kind, valid)
 
 
 def _maps(values: Sequence[Sequence[tuple[str, str]] | None], kind: pa.DataType, valid: pa.Buffer | None) -> pa.Array:

@@ -180,15 +180,14 @@ def _named(partitions: list[int | None]) -> np.ndarray[Any, Any] | None:
 
 def _check_many_bytes(listed: list[bytes]) -> Checked:
     """The common big batch, payloads and nothing else. Joining them is twice as fast as Arrow's own conversion."""
-    import numpy as np
     import pyarrow as pa
+
+    from .arrays import joined_array
 
     data = b"".join(listed)
     if len(data) > LIMITS.batch_bytes_max:
         raise LimitExceeded(f"A batch has at most {LIMITS.batch_bytes_max} bytes; this one has {len(data)}. Split it.")
-    offsets = np.zeros(len(listed) + 1, dtype=np.int32)
-    np.cumsum(np.fromiter(map(len, listed), dtype=np.int32, count=len(listed)), out=offsets[1:])
-    payload = pa.Array.from_buffers(pa.binary(), len(listed), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    payload = joined_array(listed, data, pa.binary())
     batch = pa.RecordBatch.from_arrays([payload], schema=arrow_schema(["payload"]))
     return Checked(Columns(len(listed), arrow=batch), len(data))
 

@@ -217,7 +217,7 @@ def _runs(connection: apsw.Connection) -> Iterator[Finding]:
                 row = connection.execute(sql["run_data"], place).fetchone()
                 block = decode(Place(tenant, partition, place_of(run, index)), row and row[0])
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
-                if _is_gone(connection, "run_still", {"run": run}):
+                if _is_gone(connection, "run_still", {"run": run, "idx": index}):
                     break
                 bad += 1
                 yield _bad_run(str(error))

@@ -101,10 +101,11 @@ SELECT entries
    AND idx = :idx;
 
 -- run_still
--- Zero rows: the run is gone, used up or folded.
+-- Zero rows: the run is used up or folded, or was shortened to fewer blocks.
 SELECT 1
   FROM duly_run
- WHERE id = :run;
+ WHERE id = :run
+   AND blocks > :idx;
 
 -- run_data
 -- Zero rows: the run is damaged.
