@@ -17,7 +17,9 @@ from tests.conftest import scaled
 
 SEED = int(os.environ.get("DULY_TEST_SEED") or random.SystemRandom().randrange(2**32))
 BODIES = [f"message{n:05} ".encode() * 3 for n in range(6000)]
-COLUMNS = [("duly_run_data", "data"), ("duly_run_block", "entries"), ("duly_block", "data")]
+COLUMNS = [("duly_run_data", "data"), ("duly_run_block", "entries"), ("duly_block", "data"), ("duly_chunk", "data")]
+RUN = ("partition", "run", "idx")
+KEYS = {"duly_run_data": RUN, "duly_run_block": RUN, "duly_block": ("partition", "base"), "duly_chunk": ("id",)}
 
 
 @pytest.fixture
@@ -49,19 +51,17 @@ def change(path: Path, sql: str, *values: object) -> None:
 
 def rows(path: Path, table: str, column: str) -> list[tuple[tuple[int, ...], bytes]]:
     """(key, blob) of every row of the queue's tables."""
-    keys = "partition, base" if table == "duly_block" else "partition, run, idx"
     connection = apsw.Connection(str(path))
     found = [
         (tuple(row[:-1]), bytes(row[-1]))
-        for row in connection.execute(f"SELECT {keys}, {column} FROM {table} ORDER BY 1")
+        for row in connection.execute(f"SELECT {', '.join(KEYS[table])}, {column} FROM {table} ORDER BY 1, 2")
     ]
     connection.close()
     return found
 
 
 def replace(path: Path, table: str, column: str, key: tuple[int, ...], blob: bytes) -> None:
-    names = ("partition", "base") if table == "duly_block" else ("partition", "run", "idx")
-    where = " AND ".join(f"{name} = ?" for name in names)
+    where = " AND ".join(f"{name} = ?" for name in KEYS[table])
     change(path, f"UPDATE {table} SET {column} = ? WHERE {where}", blob, *key)
 
 
@@ -101,7 +101,7 @@ def test_a_whole_store_is_served_whole(store: Path) -> None:
 def test_a_flipped_bit_is_never_served(store: Path, tmp_path: Path, table: str, column: str) -> None:
     print(f"DULY_TEST_SEED={SEED}")
     draw = random.Random(SEED)
-    stored = [(key, blob) for key, blob in rows(store, table, column)]
+    stored = [(key, blob) for key, blob in rows(store, table, column) if blob]
     assert stored
     for turn in range(scaled(6, 300)):
         path = tmp_path / "flipped" / "app.duly"
@@ -138,8 +138,7 @@ def test_blocks_of_runs_that_changed_places_are_never_served(store: Path, table:
 @pytest.mark.parametrize("table", [table for table, _ in COLUMNS])
 def test_a_missing_block_is_reported_or_made_up_for(store: Path, table: str) -> None:
     key, _ = rows(store, table, "data" if table != "duly_run_block" else "entries")[0]
-    names = ("partition", "base") if table == "duly_block" else ("partition", "run", "idx")
-    change(store, f"DELETE FROM {table} WHERE {' AND '.join(f'{name} = ?' for name in names)}", *key)
+    change(store, f"DELETE FROM {table} WHERE {' AND '.join(f'{name} = ?' for name in KEYS[table])}", *key)
     assert_right_or_reported(store)
 
 
@@ -157,9 +156,8 @@ def young_damage(store: Path) -> Path:
     """The store with one more block, not in the index yet and damaged."""
     with duly.connect(store, clock=duly.ManualClock()) as q:
         q.publish("jobs", [b"young"] * 100)
-    key = max(key for key, _ in rows(store, "duly_block", "data") if key[0] == 1)
-    blob = dict(rows(store, "duly_block", "data"))[key]
-    replace(store, "duly_block", "data", key, blob[:-1] + bytes([blob[-1] ^ 1]))
+    key, blob = rows(store, "duly_chunk", "data")[-1]
+    replace(store, "duly_chunk", "data", key, blob[:-1] + bytes([blob[-1] ^ 1]))
     return store
 
 

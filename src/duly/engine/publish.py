@@ -156,10 +156,10 @@ class Tail:
             else:
                 stored = encode_apart(place, chunk, published_at, publishes)
                 size = len(stored) + chunk.length
-                tx.apart_insert(place.tenant, place.partition, base, chunk.number)
             meta = BlockMeta(base, columns.count, size, published_at)
             block = Block(place, columns.count, published_at, columns, publishes)
-            tx.block_insert(place.tenant, place.partition, meta, block, stored)
+            lies_in = None if chunk is None else chunk.number
+            tx.block_insert(place.tenant, place.partition, meta, block, stored, lies_in)
             base += columns.count
         tx.remember(("head", self.partition), replace(self.head, next_offset=base, published_at=published_at))
         tx.aftermath.rings.add(self.partition)

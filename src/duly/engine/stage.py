@@ -206,7 +206,7 @@ def _admit(tx: Transaction, topic: TopicRow, job: JobRow) -> JobRow:
     stages = list(job.stages)
     while stages and budget > 0:
         rows = tx.staged(topic.tenant_id, stages[0], budget)
-        for number, chunk_number, stored in rows:
+        for _, chunk_number, stored in rows:
             messages, duplicates = _admit_piece(tx, topic, _pieces.decode(stored), chunk_number, tails)
             job = replace(
                 job,
@@ -214,7 +214,8 @@ def _admit(tx: Transaction, topic: TopicRow, job: JobRow) -> JobRow:
                 duplicates=job.duplicates + duplicates,
                 left=job.left - messages - duplicates,
             )
-            tx.staged_delete(topic.tenant_id, stages[0], number)
+        if rows:
+            tx.staged_delete(topic.tenant_id, stages[0], rows[-1][0])
         # With nothing left the last rows were taken just now, though they filled the slice.
         if len(rows) < budget or not job.left:
             tx.stage_delete(stages.pop(0))

@@ -104,10 +104,14 @@ def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 def _stored(slices: Sequence[Slice], names: Sequence[str]) -> pa.RecordBatch:
     """The columns of messages as they are stored, those of all slices as one."""
-    schema = arrow_schema(names)
     parts = [part for listed, some in groupby(slices, _is_listed) for part in _parts(listed, some, names)]
-    batches = [with_nulls(to_arrow(part), schema, part.count) for part in parts]
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    batches = [to_arrow(part) for part in parts]
+    # What no block has is made once, and not a block at a time.
+    used = {name for batch in batches for name in batch.schema.names}
+    schema = arrow_schema([name for name in names if name in used])
+    alike = [with_nulls(batch, schema, part.count) for batch, part in zip(batches, parts, strict=True)]
+    joined = alike[0] if len(alike) == 1 else pa.concat_batches(alike)
+    return with_nulls(joined, arrow_schema(names), sum(part.count for part in parts))
 
 
 def _is_listed(part: Slice) -> bool:

@@ -6,7 +6,7 @@ Spark takes Arrow types as they are in its own schema and no others: int64, stri
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,18 @@ SPARK_TYPES: dict[str, DataType] = {
     "lane": _TEXT,
     "priority": _NUMBER,
     "due_at": _TIME,
-    # Of the payload, crc32; costs as much as all the rest, so it is there only for who asks for it.
+    # Of the payload, crc32; costs as much as all the rest.
     "checksum": _NUMBER,
+    # What tells a topic from another one of the same name, before or after it.
+    "incarnation": _TEXT,
+    "partition_id": _NUMBER,
 }
 COLUMNS = tuple(SPARK_TYPES)
-DEFAULT_COLUMNS = COLUMNS[:-1]
+# They are there only for who asks for them.
+_EXTRA = ("checksum", "incarnation", "partition_id")
+DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name not in _EXTRA)
 
-_OURS = ("tenant", "topic", "checksum")
+_OURS = ("tenant", "topic", *_EXTRA)
 _ARROW_TIME = pa.timestamp("us", tz="UTC")
 _ARROW_TYPES: dict[type, pa.DataType] = {
     StringType: pa.string(),
@@ -83,9 +88,8 @@ def stored_columns(columns: Sequence[str]) -> list[str]:
     return found or ["offset"]
 
 
-def to_spark(batch: pa.RecordBatch, tenant: str, topic: str, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch that was read, as Spark takes it."""
-    given = {"tenant": tenant, "topic": topic}
+def to_spark(batch: pa.RecordBatch, given: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch that was read, as Spark takes it; `given` are columns with one value for all."""
     arrays = []
     for field in schema:
         if field.name in given:

@@ -21,7 +21,7 @@ from ..errors import InvalidArgument, NotFound
 from ..tenant import DEFAULT_TENANT, check_name
 from .columns import COLUMNS, DEFAULT_COLUMNS
 
-ROWS_PER_PARTITION = 250_000
+ROWS_PER_PARTITION = 500_000
 _BROKER = "duly://"
 _WHOLE_MAX = 2**62
 

@@ -132,7 +132,7 @@ def _lacks(version: Version, one: Standing, end: int) -> tuple[Range, Gap | None
 def _shared(wanted: Sequence[tuple[Standing, Range]], rows_max: int) -> list[Range]:
     """Ranges cut so that together they are bounded: the small ones whole, the others share what is left."""
     ranges: list[Range] = []
-    rows, room = rows_max, _ROUND_BYTES
+    rows, room = _not_for_a_few(rows_max, sum(lacks.count for _, lacks in wanted)), _ROUND_BYTES
     by_size = sorted(wanted, key=lambda pair: pair[1].count)
     for at, (one, lacks) in enumerate(by_size):
         waiting = len(by_size) - at
@@ -142,6 +142,11 @@ def _shared(wanted: Sequence[tuple[Standing, Range]], rows_max: int) -> list[Ran
         ranges.append(_cut(lacks, count))
         rows, room = rows - count, room - count * one.row_bytes
     return ranges
+
+
+def _not_for_a_few(rows_max: int, rows: int) -> int:
+    """A round costs a second or two however little it takes: what is a little over goes along."""
+    return rows if rows_max < rows <= rows_max * 5 // 4 else rows_max
 
 
 def _cut(lacks: Range, count: int) -> Range:

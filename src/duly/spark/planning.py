@@ -22,8 +22,10 @@ from .options import EARLIEST, LATEST, Place, ReadOptions
 class Span(msgspec.Struct, frozen=True):
     """Offsets [offset, end) of a topic's partition."""
 
+    incarnation: str
     topic: str
     partition: int
+    partition_id: int
     offset: int
     end: int
     queue: bool = False
@@ -65,7 +67,7 @@ def present(topic: TopicDescription, part: PartitionDescription, low: int, end: 
 
     Of a queue, the stretch before its first offset is a span of its own: what is left there was copied out.
     """
-    queue = topic.kind == "queue"
+    whole = Span(topic.incarnation, topic.name, part.partition, part.id, low, end, topic.kind == "queue")
     name = place(topic.name, part.partition)
     if low > part.next_offset:
         what = (
@@ -75,14 +77,14 @@ def present(topic: TopicDescription, part: PartitionDescription, low: int, end: 
         low = part.first_offset
     end = min(end, part.next_offset)
     lost = min(part.first_offset, end) - low
-    if lost > 0 and not queue:
+    if lost > 0 and not whole.queue:
         what = f"{name} begins at offset {part.first_offset}: {lost} messages from {low} on were truncated."
         check_loss(f"{what} Read them from the archive, or begin anew", part.first_offset, fail=fail)
     elif lost > 0:
-        yield Span(topic.name, part.partition, low, low + lost, queue, sparse=True)
+        yield replace(whole, offset=low, end=low + lost, sparse=True)
     low = max(low, part.first_offset)
     if low < end:
-        yield Span(topic.name, part.partition, low, end, queue)
+        yield replace(whole, offset=low, end=end)
 
 
 def known(topic: TopicDescription, part: PartitionDescription, offset: int, *, fail: bool) -> int:

@@ -50,8 +50,14 @@ class SpanReader:
         home: Home = self._options.home
         with briefly(), home.connect() as q:
             for span in task.value:
+                given = {
+                    "tenant": home.tenant,
+                    "topic": span.topic,
+                    "incarnation": span.incarnation,
+                    "partition_id": span.partition_id,
+                }
                 for batch in self._left(q, span):
-                    yield to_spark(self._filtered(batch), home.tenant, span.topic, schema)
+                    yield to_spark(self._filtered(batch), given, schema)
 
     def _left(self, q: Client, span: Span) -> Iterator[pa.RecordBatch]:
         """A span, which may have been truncated since it was planned."""

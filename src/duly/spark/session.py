@@ -47,6 +47,9 @@ _HERE = {
     "spark.ui.showConsoleProgress": "false",
 }
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+# Nobody is kept waiting by a job's collections. Arrow looks at every access for whether it is in bounds, unless told
+# not to: a tenth of a read.
+_JAVA_OPTIONS = "-XX:+UseParallelGC -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -95,7 +98,8 @@ def session(app: str, master: str | None = None, conf: Mapping[str, str] | None 
         # spark-submit has started Java, and knows the master.
         return _configured(builder, _ALWAYS | chosen).getOrCreate()
     master = _checked(master or "local[*]")
-    settings = _ALWAYS | _HERE | (_LOOPBACK if master.startswith("local") else {}) | _warehouse() | chosen
+    local = _LOOPBACK | _memory() if master.startswith("local") else {}
+    settings = _ALWAYS | _HERE | local | _warehouse() | chosen
     java = find_java()
     with _environment(_for_start(java, master)):
         try:
@@ -176,7 +180,7 @@ def _for_start(java: Path, master: str) -> dict[str, str]:
         wanted["SPARK_CONF_DIR"] = str(_conf_dir())
     if "PYSPARK_PYTHON" not in os.environ and master.startswith("local"):
         # Else the workers are whatever `python3` is on the path, without Duly and without Arrow.
-        wanted["PYSPARK_PYTHON"] = sys.executable
+        wanted["PYSPARK_PYTHON"] = str(_python())
     return wanted
 
 
@@ -228,11 +232,36 @@ exec {java} "$@"
 """
 
 
+def _python() -> Path:
+    """This Python, as Spark's workers start it."""
+    runner = _folder() / "python"
+    runner.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
+    runner.chmod(0o700)
+    return runner
+
+
+# Spark puts zips of pyspark and py4j before everything else. What lies in a zip is compiled anew by each process, for a
+# second or two, and Spark has half a dozen kinds of them; the same package is installed beside this Python.
+_PYTHON = """\
+#!/bin/sh
+PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v '/pyspark\\.zip$' | grep -v '/py4j-[^/]*\\.zip$' | paste -sd : -)
+export PYTHONPATH
+exec {python} "$@"
+"""
+
+
 def _conf_dir() -> Path:
     folder = _folder() / "conf"
     folder.mkdir(exist_ok=True)
     (folder / "log4j2.properties").write_text(_LOG4J)
     return folder
+
+
+def _memory() -> dict[str, str]:
+    """What a driver that does all the work itself is given: an eighth of the machine's memory, and not too little."""
+    megabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
+    heap = max(1024, min(megabytes // 8, 8192))
+    return {"spark.driver.memory": f"{heap}m", "spark.driver.extraJavaOptions": _JAVA_OPTIONS}
 
 
 def _warehouse() -> dict[str, str]:

@@ -124,7 +124,7 @@ def _converted(name: str, array: pa.Array) -> pa.Array:
         return array.cast(_ARROW[name])
     micros = array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
     # Up to the next millisecond: never early.
-    return pc.cast(pc.ceil(pc.divide(micros.cast(pa.float64()), 1000.0)), pa.int64())
+    return pc.divide(pc.add(micros, 999), 1000)
 
 
 class _Writer:

@@ -268,10 +268,7 @@ class QueueRows(Rows):
 
     def block_delete(self, tenant_id: int, partition: int, base: int) -> None:
         place = {"tenant": tenant_id, "partition": partition, "base": base}
-        apart = self._one("apart_of", **place)
-        if apart is not None:
-            self._rows("chunk_delete", id=apart[0])
-            self._rows("apart_forget", **place)
+        self._rows("block_chunk_delete", **place)
         self._rows("block_delete", **place)
 
     def queue_erase(self, tenant_id: int, partition: int) -> None:

@@ -59,9 +59,6 @@ class StageRows(QueueRows):
     def chunk_delete(self, chunk: int) -> None:
         self._rows("chunk_delete", id=chunk)
 
-    def apart_insert(self, tenant_id: int, partition: int, base: int, chunk: int) -> None:
-        self._rows("apart_insert", tenant=tenant_id, partition=partition, base=base, chunk=chunk)
-
     def job_find(self, topic: TopicRow, name: str) -> JobRow | None:
         return _job(self._one("job_find", tenant=topic.tenant_id, topic=topic.id, name=name))
 

@@ -27,6 +27,9 @@ from .stage_rows import StageRows
 _SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
 # Free pages worth giving back: fewer are soon used again.
 _FREE_PAGES_MIN = 512
+# A row of a table by key has so much in its page (of 4096 bytes), and what is more in pages of its own; where SQLite
+# compares keys it reads all of them. Longer blocks are kept out of the table.
+_SHORT_BYTES = 900
 
 _topic_settings = msgspec.json.Decoder(TopicSettings)
 _group_settings = msgspec.json.Decoder(GroupSettings)
@@ -171,7 +174,11 @@ class SqliteTransaction(StageRows):
             archived_to=head.archived_to,
         )
 
-    def block_insert(self, tenant_id: int, partition: int, meta: BlockMeta, block: Any, stored: bytes) -> None:
+    def block_insert(
+        self, tenant_id: int, partition: int, meta: BlockMeta, block: Any, stored: bytes, chunk: int | None = None
+    ) -> None:
+        if len(stored) > _SHORT_BYTES and chunk is None:
+            chunk, stored = self.chunk_insert(tenant_id, stored), b""
         self._rows(
             "block_insert",
             tenant=tenant_id,
@@ -181,6 +188,7 @@ class SqliteTransaction(StageRows):
             bytes=meta.bytes,
             published_at=meta.published_at,
             data=stored,
+            chunk=chunk,
         )
         if block is not None:
             self._keep(("block", partition, meta.base), block, meta.bytes)
@@ -228,9 +236,7 @@ class SqliteTransaction(StageRows):
 
     def blocks_delete(self, tenant_id: int, partition: int, below: int, limit: int) -> int:
         some = {"tenant": tenant_id, "partition": partition, "below": below, "limit": limit}
-        if self._one("apart_any", tenant=tenant_id, partition=partition) is not None:
-            self._rows("apart_chunks_delete", **some)
-            self._rows("apart_delete", **some)
+        self._rows("blocks_chunks_delete", **some)
         return self._count("blocks_delete", **some)
 
     def log_size(self, tenant_id: int, partition: int, low: int) -> tuple[int, int]:

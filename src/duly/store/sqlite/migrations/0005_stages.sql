@@ -22,21 +22,16 @@ CREATE TABLE duly_staged (
     PRIMARY KEY (tenant, stage, number)
 ) WITHOUT ROWID;
 
--- The messages of a block, apart from it: written when they were staged, and not again when they were published.
+-- What is long of a block, so that the blocks themselves are short: SQLite reads a key's whole row wherever it compares
+-- one. The messages of a stage are written here at once, and not again when they are published.
 CREATE TABLE duly_chunk (
     id     INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant INTEGER NOT NULL,
     data   BLOB NOT NULL
 );
 
--- Which chunk the messages of a block lie in.
-CREATE TABLE duly_apart (
-    tenant    INTEGER NOT NULL,
-    partition INTEGER NOT NULL,
-    base      INTEGER NOT NULL,
-    chunk     INTEGER NOT NULL,
-    PRIMARY KEY (tenant, partition, base)
-) WITHOUT ROWID;
+-- Where the rest of it lies: all of it if there is no data, else its messages. NULL: the data is all.
+ALTER TABLE duly_block ADD COLUMN chunk INTEGER;
 
 -- Who publishes stages: the newest version that was decided, and how far it has come. stages is NULL once it is done.
 CREATE TABLE duly_job (

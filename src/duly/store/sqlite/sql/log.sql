@@ -24,12 +24,12 @@ UPDATE duly_part
    AND tenant = :tenant;
 
 -- block_insert
-INSERT INTO duly_block (tenant, partition, base, count, bytes, published_at_ms, data)
-VALUES (:tenant, :partition, :base, :count, :bytes, :published_at, :data);
+INSERT INTO duly_block (tenant, partition, base, count, bytes, published_at_ms, data, chunk)
+VALUES (:tenant, :partition, :base, :count, :bytes, :published_at, :data, :chunk);
 
 -- blocks
 -- From the block that holds :low on. Zero rows: the log has nothing there.
-SELECT base, data
+SELECT base, iif(chunk IS NULL OR length(data) > 0, data, (SELECT c.data FROM duly_chunk AS c WHERE c.id = chunk))
   FROM duly_block
  WHERE tenant = :tenant
    AND partition = :partition
@@ -69,6 +69,17 @@ SELECT base, count, bytes, published_at_ms
  ORDER BY base DESC
  LIMIT 1;
 
+-- blocks_chunks_delete
+-- What lies elsewhere of the blocks that blocks_delete is about to take.
+DELETE FROM duly_chunk
+ WHERE id IN (SELECT chunk
+                FROM duly_block
+               WHERE tenant = :tenant
+                 AND partition = :partition
+                 AND base < :below
+               ORDER BY base
+               LIMIT :limit);
+
 -- blocks_delete
 DELETE FROM duly_block
  WHERE tenant = :tenant
@@ -94,7 +105,7 @@ SELECT tenant, partition, base
   FROM duly_block;
 
 -- block_data
-SELECT data
+SELECT iif(chunk IS NULL OR length(data) > 0, data, (SELECT c.data FROM duly_chunk AS c WHERE c.id = chunk))
   FROM duly_block
  WHERE tenant = :tenant
    AND partition = :partition
@@ -168,6 +179,14 @@ DELETE FROM duly_receipt
  WHERE tenant = :tenant
    AND topic = :topic;
 
+-- block_chunk_delete
+DELETE FROM duly_chunk
+ WHERE id IN (SELECT chunk
+                FROM duly_block
+               WHERE tenant = :tenant
+                 AND partition = :partition
+                 AND base = :base);
+
 -- block_delete
 DELETE FROM duly_block
  WHERE tenant = :tenant
@@ -176,7 +195,7 @@ DELETE FROM duly_block
 
 -- block_head
 -- The first :size bytes of a block. Zero rows: it is gone.
-SELECT substr(data, 1, :size)
+SELECT substr(iif(chunk IS NULL OR length(data) > 0, data, (SELECT c.data FROM duly_chunk AS c WHERE c.id = chunk)), 1, :size)
   FROM duly_block
  WHERE tenant = :tenant
    AND partition = :partition
