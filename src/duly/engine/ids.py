@@ -24,7 +24,8 @@ from .find import head_of
 
 _FAN = 16
 _BLOCK = 8192
-_FILTER_BITS = 10
+# One id in four hundred that a run has not is looked for in it.
+_FILTER_BITS = 20
 _PLACE_BITS = 50
 _COLUMNS = np.dtype([("hash", "<u8"), ("place", "<i8")])
 
@@ -56,20 +57,17 @@ def find_places(tx: Transaction, topic: TopicRow, ids: Sequence[str]) -> dict[st
 
     In the young end there may be one in each partition: an id that was free again went into another lane.
     """
-    found: dict[str, list[tuple[int, int]]] = {}
-    unknown: list[str] = []
-    young = [young_ids(tx, topic, number) for number in range(len(topic.partitions))]
-    for text in ids:
-        made = made_place(topic, text)
-        places = [] if made is None else [made]
-        for number, known in enumerate(young):
-            offsets = [part[text] for part in known if text in part]
-            if offsets:
-                places.append((number, max(offsets)))
-        if places:
-            found[text] = places
-        if made is None:
-            unknown.append(text)
+    made = {text: place for text in ids if (place := made_place(topic, text)) is not None}
+    found: dict[str, list[tuple[int, int]]] = {text: [place] for text, place in made.items()}
+    asked = set(ids)
+    for number in range(len(topic.partitions)):
+        newest: dict[str, int] = {}
+        for part in young_ids(tx, topic, number):
+            for text in part.keys() & asked:
+                newest[text] = max(part[text], newest.get(text, 0))
+        for text, offset in newest.items():
+            found.setdefault(text, []).append((number, offset))
+    unknown = [text for text in ids if text not in made] if made else ids
     runs = tx.id_runs(topic.tenant_id, topic.id) if unknown else []
     if runs:
         hashed = _search(tx, topic, runs, hashes_of(unknown))
@@ -204,13 +202,21 @@ def _search(tx: Transaction, topic: TopicRow, runs: Sequence[IdRunRow], hashes: 
         firsts = tx.id_firsts(topic.tenant_id, topic.id, run.id)
         blocks = np.searchsorted(firsts, (hashes[maybe] >> np.uint64(1)).astype(np.int64), side="right") - 1
         for number in np.unique(blocks[blocks >= 0]).tolist():
-            # A hash that begins a block may also end the one before: halves of hashes are compared here.
-            entries = np.concatenate([_block(tx, topic, run, n) for n in (number - 1, number) if n >= 0])
             which = maybe[blocks == number]
-            at = np.minimum(np.searchsorted(entries["hash"], hashes[which]), len(entries) - 1)
-            same = entries["hash"][at] == hashes[which]
-            places[which[same]] = entries["place"][at[same]]
+            _look_up(_block(tx, topic, run, number), hashes, which, places)
+            # A hash that begins a block may also end the one before: halves of hashes are compared here.
+            begins = which[hashes[which] >> np.uint64(1) == np.uint64(firsts[number])]
+            if number and len(begins):
+                _look_up(_block(tx, topic, run, number - 1), hashes, begins, places)
     return places
+
+
+def _look_up(entries: Array, hashes: Array, which: Array, places: Array) -> None:
+    """Notes the places of those hashes that a block has."""
+    found = np.ascontiguousarray(entries["hash"])
+    at = np.minimum(np.searchsorted(found, hashes[which]), len(found) - 1)
+    same = found[at] == hashes[which]
+    places[which[same]] = entries["place"][at[same]]
 
 
 # The filter: for every hash three bits, taken from different parts of it.

@@ -229,8 +229,15 @@ def duplicates_of(
 ) -> dict[int, tuple[int, int] | int]:
     """Which messages have an id that is in use, or was until a moment ago; and where, or by which of this batch."""
     ids = columns.values("id") or []
-    found: dict[int, tuple[int, int] | int] = {}
     used = ids_in_use(tx, topic, [text for text in ids if text is not None and text not in pending])
+    return repeated_ids(ids, pending, used)
+
+
+def repeated_ids(
+    ids: Sequence[str | None], pending: dict[str, tuple[int, int]], used: dict[str, tuple[int, int]]
+) -> dict[int, tuple[int, int] | int]:
+    """The same, of ids of which it is known which are in use."""
+    found: dict[int, tuple[int, int] | int] = {}
     first: dict[str, int] = {}
     for at, text in enumerate(ids):
         if text is None:

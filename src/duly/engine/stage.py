@@ -25,7 +25,7 @@ Due times and lifetimes that are durations count from the staging.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -39,7 +39,8 @@ from .block import Chunk, cut, decode_chunk, encode_chunk
 from .columns import Columns
 from .find import find_topic, head_of
 from .incoming import Checked
-from .publish import Tail, Tails, check_due, check_kind, check_sizes, duplicates_of, route, split
+from .inquiry import ids_in_use
+from .publish import Tail, Tails, check_due, check_kind, check_sizes, repeated_ids, route, split
 
 # Blocks admitted by one transaction: about 10 ms, on a queue 20.
 _LOG_BLOCKS_A_SLICE = 100
@@ -102,6 +103,10 @@ def check_label(text: object, what: str) -> str:
         raise InvalidArgument(f"A {what} is named by 1 to {LIMITS.publish_id_chars_max} printable characters.")
     return text
 
+
+Ids = Sequence[str | None]
+# By the number of a message: where the one that has its id is, or which of the same piece.
+Repeated = dict[int, tuple[int, int] | int]
 
 _pieces = msgspec.msgpack.Decoder(Staged)
 
@@ -206,8 +211,8 @@ def _admit(tx: Transaction, topic: TopicRow, job: JobRow) -> JobRow:
     stages = list(job.stages)
     while stages and budget > 0:
         rows = tx.staged(topic.tenant_id, stages[0], budget)
-        for _, chunk_number, stored in rows:
-            messages, duplicates = _admit_piece(tx, topic, _pieces.decode(stored), chunk_number, tails)
+        for staged, columns, ids, known in _found(tx, topic, rows, tails):
+            messages, duplicates = _admit_piece(tx, topic, staged, columns, ids, known, tails)
             job = replace(
                 job,
                 messages=job.messages + messages,
@@ -236,17 +241,32 @@ def remember_job(tx: Transaction, job: JobRow) -> None:
         schedule_store(tx, FORGET, tx.now_ms + _JOB_MS)
 
 
-def _admit_piece(tx: Transaction, topic: TopicRow, staged: Staged, chunk_number: int, tails: Tails) -> tuple[int, int]:
+def _found(
+    tx: Transaction, topic: TopicRow, rows: Sequence[tuple[int, int, bytes]], tails: Tails
+) -> Iterator[tuple[Staged, Columns, Ids, Repeated]]:
+    """Pieces with their messages, the ids of these, and which of them a queue has already. It is asked once for all."""
+    pieces = [_pieces.decode(stored) for _, _, stored in rows]
+    read = [decode_chunk(piece.chunk, tx.chunk(chunk)) for piece, (_, chunk, _) in zip(pieces, rows, strict=True)]
+    ids: list[Ids] = [() for _ in read]
+    if topic.settings.kind == "queue":
+        ids = [columns.values("id") or () for columns in read]
+    pending = tails.ids.setdefault(topic.id, {})
+    asked = [text for some in ids for text in some if text is not None and text not in pending]
+    used = ids_in_use(tx, topic, asked) if asked else {}
+    for piece, columns, some in zip(pieces, read, ids, strict=True):
+        # Of two with one id the first has been admitted by now, and its id is pending.
+        yield piece, columns, some, repeated_ids(some, pending, used) if some else {}
+
+
+def _admit_piece(
+    tx: Transaction, topic: TopicRow, staged: Staged, columns: Columns, ids: Ids, known: Repeated, tails: Tails
+) -> tuple[int, int]:
     """Publishes one chunk: how many messages of it, and how many of it the queue has already."""
     chunk: Chunk | None = staged.chunk
-    columns = decode_chunk(staged.chunk, tx.chunk(chunk_number))
-    known: dict[int, tuple[int, int] | int] = {}
-    if topic.settings.kind == "queue" and "id" in columns.names:
-        pending = tails.ids.setdefault(topic.id, {})
-        known = duplicates_of(tx, topic, columns, pending)
     if known:
-        columns, chunk = columns.take([at for at in range(columns.count) if at not in known]), None
-        tx.chunk_delete(chunk_number)
+        left = [at for at in range(columns.count) if at not in known]
+        columns, chunk, ids = columns.take(left), None, [ids[at] for at in left]
+        tx.chunk_delete(staged.chunk.number)
     if not columns.count:
         return 0, len(known)
     partition = topic.partitions[staged.partition]
@@ -254,10 +274,10 @@ def _admit_piece(tx: Transaction, topic: TopicRow, staged: Staged, chunk_number:
     if tail is None:
         tail = tails[partition] = Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
     first = tail.add("", columns, columns.bytes, chunk)
-    if topic.settings.kind == "queue":
-        for at, text in enumerate(columns.values("id") or ()):
-            if text is not None:
-                tails.ids[topic.id][text] = (staged.partition, first + at)
+    pending = tails.ids[topic.id]
+    for at, text in enumerate(ids, first):
+        if text is not None:
+            pending[text] = (staged.partition, at)
     return columns.count, len(known)
 
 

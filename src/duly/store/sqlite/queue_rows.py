@@ -241,7 +241,13 @@ class QueueRows(Rows):
         return stored
 
     def id_firsts(self, tenant_id: int, topic: int, run: int) -> list[int]:
-        return [first for (first,) in self._rows("id_firsts", tenant=tenant_id, topic=topic, run=run)]
+        # A run never changes, and SQLite reads all of it for this.
+        key = ("id firsts", run)
+        firsts: list[int] | None = self._at_hand(key)
+        if firsts is None:
+            firsts = [first for (first,) in self._rows("id_firsts", tenant=tenant_id, topic=topic, run=run)]
+            self._keep(key, firsts, 64 * len(firsts))
+        return firsts
 
     def ids_indexed_to(self, tenant_id: int, partition: int) -> int:
         row = self._one("ids_indexed_to", tenant=tenant_id, partition=partition)
