@@ -29,6 +29,10 @@ ifdef PIP_DEFAULT_TIMEOUT
 export UV_HTTP_TIMEOUT ?= $(PIP_DEFAULT_TIMEOUT)
 endif
 
+# Python keeps what it has compiled: a process that compiles pyspark, pandas and Duly anew takes seconds to start, and the
+# tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo serve test test-all lint bench lock clean strace
 
 setup: $(STAMP)
@@ -38,7 +42,7 @@ setup: $(STAMP)
 $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet '$(UV)'
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $@
 

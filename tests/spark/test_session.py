@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 import duly
@@ -37,12 +38,15 @@ def test_the_driver_does_not_listen_for_other_machines(spark: SparkSession) -> N
 
 
 def test_workers_are_this_python(spark: SparkSession) -> None:
-    def executable(_: int) -> str:
+    def running(_: int) -> tuple[str, str]:
         import sys
 
-        return sys.executable
+        import pyspark
 
-    assert spark.sparkContext.parallelize([0], 1).map(executable).collect() == [sys.executable]
+        return sys.executable, pyspark.__file__
+
+    # Not the pyspark of a zip, which each worker would compile anew.
+    assert spark.sparkContext.parallelize([0], 1).map(running).collect() == [(sys.executable, pyspark.__file__)]
 
 
 def test_a_session_that_is_there_is_used_and_set(spark: SparkSession) -> None:

@@ -28,9 +28,8 @@ _WARM, _COUNTED = 2, 4
 
 def measure(url: str, folder: Path, *, messages: int, payload_bytes: int) -> dict[str, float]:
     """Reads, writes, archives and schedules so many messages."""
-    from duly.spark.session import session
-
     from duly.spark.jobs.archive import SESSION_CONF
+    from duly.spark.session import session
 
     spark = session("duly bench", "local[2]", SESSION_CONF)
     try:

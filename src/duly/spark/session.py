@@ -244,7 +244,7 @@ def _python() -> Path:
 # second or two, and Spark has half a dozen kinds of them; the same package is installed beside this Python.
 _PYTHON = """\
 #!/bin/sh
-PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v '/pyspark\\.zip$' | grep -v '/py4j-[^/]*\\.zip$' | paste -sd : -)
+PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -vE '/(pyspark|py4j-[^/]*)\\.zip$' | paste -sd : -)
 export PYTHONPATH
 exec {python} "$@"
 """
