@@ -119,7 +119,10 @@ def archive(
         float | None,
         typer.Option(parser=duration, metavar="DURATION", show_default="60s", help="How often it looks for more."),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, max=100_000_000, help="At most so many messages a round.")] = 1_000_000,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000_000, show_default="4000000", help="About so many messages a round, at most."),
+    ] = None,
     storage: Annotated[
         list[str] | None,
         typer.Option("--storage", metavar="NAME=VALUE", help="An option of delta-rs for the lake's storage; repeat."),
@@ -138,7 +141,7 @@ def archive(
     if where.store == ":memory:":
         raise InvalidArgument("A store in memory is one process's own: Spark cannot read it. Name a file or a broker.")
     with needs_spark():
-        from ..spark.jobs.archive import SESSION_CONF, Archiver
+        from ..spark.jobs.archive import ROWS_MAX, SESSION_CONF, Archiver
         from ..spark.lake import Lake
     # What can be wrong with either end is said before Spark takes its seconds to start.
     where.must_exist()
@@ -153,7 +156,7 @@ def archive(
             place,
             where.store,
             session.tenants,
-            rows_max=rows,
+            rows_max=rows or ROWS_MAX,
             remark=show.remark,
         ) as archiver,
     ):

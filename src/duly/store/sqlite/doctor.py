@@ -31,6 +31,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Fin
         partial(_clock, now_ms=now_ms),
         _integrity,
         _blocks,
+        _chunks,
         _runs,
         _references,
         _ends,
@@ -189,6 +190,21 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
                 following[tenant, partition] = block.end
     if not bad:
         yield Finding("ok", f"{good} blocks, every checksum right")
+
+
+def _chunks(connection: apsw.Connection) -> Iterator[Finding]:
+    """That everything that lies outside its block belongs to one, or to a stage."""
+    nobodys = """SELECT count(*), coalesce(sum(length(data)), 0) FROM duly_chunk
+                  WHERE id NOT IN (SELECT chunk FROM duly_block WHERE chunk IS NOT NULL
+                                   UNION ALL SELECT chunk FROM duly_staged)"""
+    ((count, size),) = connection.execute(nobodys)
+    if count:
+        yield Finding(
+            "warn",
+            f"{count} pieces of the log, {size / 1e6:.1f} MB, belong to no block.",
+            "They take space, and nothing else: nobody reads them.",
+            "Send this report to us; a backup that is restored keeps them.",
+        )
 
 
 def _is_gone(connection: apsw.Connection, query: str, values: dict[str, Any]) -> bool:

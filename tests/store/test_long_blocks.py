@@ -1,0 +1,100 @@
+"""Long blocks lie outside the table of blocks: found as fast as short ones, and gone when they go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import duly
+from tests.broker_flight.conftest import eventually
+
+LONG = [os.urandom(100) for _ in range(3000)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "app.duly"
+
+
+@pytest.fixture
+def ask(path: Path) -> Callable[[str], Any]:
+    """Looks at the file behind Duly's back."""
+
+    def answer(sql: str) -> Any:
+        connection = apsw.Connection(str(path))
+        connection.set_busy_timeout(10_000)
+        try:
+            return connection.execute(sql).get
+        finally:
+            connection.close()
+
+    return answer
+
+
+def chunks(ask: Callable[[str], Any]) -> int:
+    return int(ask("SELECT count(*) FROM duly_chunk"))
+
+
+def test_no_row_of_the_table_is_long(path: Path, ask: Callable[[str], Any]) -> None:
+    with duly.connect(path) as q:
+        q.create_topic("t", kind="log")
+        q.publish("t", LONG)
+        q.publish("t", b"short")
+        assert [message.payload for message in q.read("t", max_messages=5000)] == [*LONG, b"short"]
+        assert q.describe_topic("t").partitions[0].bytes > 300_000
+    assert ask("SELECT max(length(data)) FROM duly_block") < 1000
+    assert chunks(ask) == ask("SELECT count(*) FROM duly_block WHERE chunk IS NOT NULL") >= 3
+    assert ask("SELECT count(*) FROM duly_block WHERE chunk IS NULL AND length(data) > 0") >= 1
+
+
+def test_blocks_of_a_duly_that_kept_them_inside_are_served(path: Path, ask: Callable[[str], Any]) -> None:
+    with duly.connect(path) as q:
+        q.create_topic("t", kind="log")
+        q.publish("t", LONG)
+    ask(
+        "UPDATE duly_block SET data = (SELECT data FROM duly_chunk WHERE id = chunk), chunk = NULL"
+        " WHERE chunk IS NOT NULL"
+    )
+    ask("DELETE FROM duly_chunk")
+    assert ask("SELECT max(length(data)) FROM duly_block") > 50_000
+    with duly.connect(path) as q:
+        assert [message.payload for message in q.read("t", max_messages=5000)] == LONG
+        q.publish("t", LONG)
+        assert [message.payload for message in q.read("t", max_messages=9000)] == LONG * 2
+        assert not [finding for finding in q.examine() if finding.level != "ok"]
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+@pytest.mark.parametrize("how", ["over", "purged", "deleted"])
+def test_what_lies_outside_goes_with_its_block(path: Path, ask: Callable[[str], Any], kind: Any, how: str) -> None:
+    with duly.connect(path) as q:
+        q.create_topic("t", kind=kind)
+        q.publish("t", LONG)
+        assert chunks(ask) >= 3
+        if how == "over" and kind == "log":
+            q.update_topic("t", retention=duly.Retention(age=0.001))
+        elif how == "over":
+            while len(batch := q.claim("t", max_messages=1000)):
+                batch.ack()
+        elif how == "purged":
+            q.purge("t")
+        else:
+            q.delete_topic("t", force=True)
+        # What the events of it were packed into stays.
+        eventually(lambda: chunks(ask) == ask("SELECT count(*) FROM duly_block WHERE chunk IS NOT NULL") <= 1)
+        assert not [finding for finding in q.examine() if finding.level == "warn" and "belong" in finding.what]
+
+
+def test_the_doctor_says_what_belongs_to_nobody(path: Path, ask: Callable[[str], Any]) -> None:
+    with duly.connect(path) as q:
+        q.create_topic("t", kind="log")
+        q.publish("t", LONG)
+        assert not [finding for finding in q.examine() if finding.level != "ok"]
+        ask("INSERT INTO duly_chunk (tenant, data) VALUES (1, zeroblob(2000000))")
+        (found,) = [finding for finding in q.examine() if finding.level != "ok"]
+        assert "1 pieces of the log, 2.0 MB, belong to no block" in found.what
