@@ -159,8 +159,10 @@ def test_times_are_found_by_when_messages_were_published(read: Read, q: duly.Cli
     assert offsets(read(orders, endingTime=middle)) == expected
     since = from_ms(middle).isoformat()
     assert read(orders, startingTime=since).count() == COUNT + 3 - len(expected)
-    assert read(orders).where(f"published_at < timestamp'{since}'").count() == len(expected)
-    assert read(orders).where(f"published_at >= timestamp'{since}'").count() == COUNT + 3 - len(expected)
+    assert read(orders, pushdown="true").where(f"published_at < timestamp'{since}'").count() == len(expected)
+    assert read(orders, pushdown="true").where(f"published_at >= timestamp'{since}'").count() == COUNT + 3 - len(
+        expected
+    )
 
 
 # Each is right, and what is left of it for Spark is as said.
@@ -186,10 +188,21 @@ PREDICATES: list[tuple[str, str, Callable[[Row], bool]]] = [
 def test_predicates_are_taken_over_or_handed_back(
     read: Read, orders: str, everything: list[Row], predicate: str, left: str, holds: Callable[[Row], bool]
 ) -> None:
-    frame = read(orders).where(predicate)
+    frame = read(orders, pushdown="true").where(predicate)
     assert offsets(frame) == {(row.partition, row.offset) for row in everything if holds(row)}
     filters = [line for line in explained(frame).splitlines() if " Filter " in line]
     assert (left in filters[0]) if left else not filters
+
+
+def test_a_frame_is_whole_again_after_a_part_of_it_was_read(read: Read, orders: str, everything: list[Row]) -> None:
+    """What a source takes over, Spark remembers with the frame: so it takes over nothing unless told to."""
+    frame = read(orders)
+    some, others = frame.where("key = 'k3'"), frame.where("offset < 10")
+    wanted = [sum(row.key == "k3" for row in everything), sum(row.offset < 10 for row in everything)]
+    assert [some.count(), others.count()] == wanted
+    assert some.union(others).count() == sum(wanted)
+    assert frame.count() == len(everything)
+    assert offsets(frame) == {(row.partition, row.offset) for row in everything}
 
 
 @pytest.fixture(scope="module")

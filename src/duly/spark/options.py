@@ -38,6 +38,7 @@ NAMES = (
     "columns",
     "failOnDataLoss",
     "maxRowsPerBatch",
+    "pushdown",
 )
 
 # By topic, by partition.
@@ -87,6 +88,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     fail_on_data_loss: bool
     max_rows_per_batch: int | None
+    pushdown: bool = False
 
 
 def home_of(options: Mapping[str, str]) -> Home:
@@ -113,6 +115,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         columns=_columns(given.get("columns")),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
         max_rows_per_batch=_count(given, "maxRowsPerBatch"),
+        pushdown=_flag(given, "pushdown", False),
     )
 
 

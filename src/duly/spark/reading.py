@@ -1,7 +1,11 @@
-"""The batch reader: planned by offsets, read as record batches, filtered before Spark sees them.
+"""The batch reader: planned by offsets, read as record batches, and filtered where that is asked for.
 
 Taken over from Spark are comparisons of offset and partition, equality of topic and key. Of published_at the bounds are
 made offsets of, and the comparison is left to Spark besides. Everything else is handed back.
+
+Only with the option `pushdown`, because Spark (4.3) remembers with a DataFrame what a source took over last: the same
+DataFrame, used again without the predicate or twice in one query, would silently lack rows. A reader that implements
+pushFilters is asked and remembered, so there are two.
 """
 
 from __future__ import annotations
@@ -95,12 +99,6 @@ class LogReader(DataSourceReader):
         self._wanted = Wanted()
         self._spans = SpanReader(options, columns)
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Takes over the predicates that it can answer, and hands the rest back."""
-        left = [one for one in filters if not self._wanted.takes(one)]
-        self._spans.keys = self._wanted.keys
-        return left
-
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
         with briefly(), self._options.home.connect(PLAN_TIMEOUT_S) as q:
@@ -110,3 +108,13 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """A task's rows."""
         return self._spans.batches(partition)
+
+
+class FilteringReader(LogReader):
+    """The same, with predicates taken over: of a DataFrame that is used once."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Takes over the predicates that it can answer, and hands the rest back."""
+        left = [one for one in filters if not self._wanted.takes(one)]
+        self._spans.keys = self._wanted.keys
+        return left

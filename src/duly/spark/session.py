@@ -35,7 +35,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _INSTALL = "Install it: pip install 'duly[spark]'"
 
 _ALWAYS = {
-    # Without it a source that takes over predicates is refused, with an error.
+    # Without it a source that takes over predicates (option pushdown) is refused, with an error.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Days and hours of messages are UTC's, on whichever machine a job runs.
@@ -178,9 +178,10 @@ def _for_start(java: Path, master: str) -> dict[str, str]:
     wanted = {"JAVA_HOME": str(_java_home(java))}
     if "SPARK_CONF_DIR" not in os.environ and "SPARK_HOME" not in os.environ:
         wanted["SPARK_CONF_DIR"] = str(_conf_dir())
-    if "PYSPARK_PYTHON" not in os.environ and master.startswith("local"):
-        # Else the workers are whatever `python3` is on the path, without Duly and without Arrow.
-        wanted["PYSPARK_PYTHON"] = str(_python())
+    if "PYSPARK_PYTHON" not in os.environ:
+        # Else the workers are whatever `python3` is on the path, without Duly and without Arrow. The machines of a
+        # cluster have theirs at the same place; where not, whoever starts it says where.
+        wanted["PYSPARK_PYTHON"] = str(_python()) if master.startswith("local") else sys.executable
     return wanted
 
 

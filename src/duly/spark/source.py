@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from .columns import check_schema, spark_schema
 from .faults import briefly
 from .options import read_options
-from .reading import LogReader
+from .reading import FilteringReader, LogReader
 from .streaming import LogStreamReader
 from .writing import StreamWriter, Writer, check_appending, write_options
 
@@ -39,7 +39,8 @@ class DulyDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads what is there."""
         with briefly():
-            return LogReader(read_options(self.options), check_schema(schema))
+            options = read_options(self.options)
+            return (FilteringReader if options.pushdown else LogReader)(options, check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Reads what is there, and what comes."""
