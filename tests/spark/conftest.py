@@ -20,8 +20,9 @@ _HERE = Path(__file__).parent
 Read = Callable[..., "DataFrame"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A Java is started once: under xdist all of these go to one worker."""
+    """A Java is started once: under xdist all of these go to one worker. Said before xdist reads it."""
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("spark"))
