@@ -100,8 +100,8 @@ def test_killed_by_strace_in_the_middle_of_a_system_call(tmp_path: Path, call: s
 SABOTAGES = {
     "a block is lost": "DELETE FROM duly_block WHERE base = 1",
     "a block is doubled": (
-        "INSERT INTO duly_block SELECT tenant, partition, base + 5000, count, bytes, published_at_ms, data"
-        " FROM duly_block WHERE base = 1"
+        "INSERT INTO duly_block SELECT tenant, partition, base + 5000, count, bytes, published_at_ms, data,"
+        " chunk FROM duly_block WHERE base = 1"
     ),
     "a publish id is forgotten": "DELETE FROM duly_receipt WHERE publish_id = 'p2'",
     "an ack is forgotten": "UPDATE duly_cursor SET next_offset = next_offset - 1 WHERE grp = 2",
