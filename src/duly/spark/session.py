@@ -176,13 +176,17 @@ def _adjusted(active: SparkSession, settings: Mapping[str, str]) -> SparkSession
 def _for_start(java: Path, master: str) -> dict[str, str]:
     """Spark's environment; what the user has set stays."""
     wanted = {"JAVA_HOME": str(_java_home(java))}
-    if "SPARK_CONF_DIR" not in os.environ and "SPARK_HOME" not in os.environ:
+    if not _is_set_up():
         wanted["SPARK_CONF_DIR"] = str(_conf_dir())
     if "PYSPARK_PYTHON" not in os.environ:
         # Else the workers are whatever `python3` is on the path, without Duly and without Arrow. The machines of a
         # cluster have theirs at the same place; where not, whoever starts it says where.
         wanted["PYSPARK_PYTHON"] = str(_python()) if master.startswith("local") else sys.executable
     return wanted
+
+
+def _is_set_up() -> bool:
+    return "SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ
 
 
 @contextmanager
@@ -259,7 +263,12 @@ def _conf_dir() -> Path:
 
 
 def _memory() -> dict[str, str]:
-    """What a driver that does all the work itself is given: an eighth of the machine's memory, and not too little."""
+    """What a driver that does all the work itself is given: an eighth of the machine's memory, and not too little.
+
+    Not where somebody has set Spark up by its own files.
+    """
+    if _is_set_up():
+        return {}
     megabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     heap = max(1024, min(megabytes // 8, 8192))
     return {"spark.driver.memory": f"{heap}m", "spark.driver.extraJavaOptions": _JAVA_OPTIONS}
