@@ -245,7 +245,10 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition of a topic as it stands. `id` is its own for ever: a topic made again has others."""
+    """One partition of a topic as it stands. `id` is its own for ever: a topic made again has others.
+
+    With archiving on, everything from `archive_from` on is kept until it is archived (`archived_to`).
+    """
 
     partition: int
     id: int
@@ -255,6 +258,7 @@ class PartitionDescription:
     bytes: int
     blocks: int
     archived_to: int
+    archive_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """An archiver in a process of its own, to be killed.
 
-python -m tests.spark.archive_process STORE LAKE ROWS WHEN     WHEN: before or after the Nth commit (before:2), or never
+python -m tests.spark.archive_process STORE LAKE ROWS WHEN     WHEN: before or after the Nth commit (before:2), never,
+                                                               or when its files have been moved (moved:2)
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from duly.spark.jobs.archive import SESSION_CONF, Archiver
@@ -27,6 +29,13 @@ class Deadly(Lake):
     def commit(self, *args: Any) -> Version:
         self._commits += 1
         self._step("before")
+        secure = self.files.secure
+
+        def after_moving(paths: Iterable[str]) -> None:
+            self._step("moved")
+            secure(paths)
+
+        self.files.secure = after_moving  # type: ignore[method-assign]
         version = super().commit(*args)
         self._step("after")
         return version

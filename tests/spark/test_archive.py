@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import apsw
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -93,6 +96,63 @@ def readers_agree(spark: SparkSession, lake: Path, table: pa.Table) -> None:
         assert sorted(duck.sql(f"SELECT {quoted} FROM messages").fetchall()) == wanted
         read = duck.execute(f"SELECT {quoted} FROM read_parquet(?, hive_partitioning = true)", [files]).fetchall()
         assert sorted(read) == wanted
+
+
+def test_a_queue_that_lost_messages_while_archiving_was_off_goes_on(
+    spark: SparkSession, q: duly.Client, path: str, lake: Path
+) -> None:
+    q.create_topic("emails", kind="queue", archive=True)
+    q.publish("emails", [b"first"] * 100)
+    archive(spark, lake, path)
+    q.update_topic("emails", archive=False)
+    for number in range(3):
+        q.publish("emails", [b"%d" % number] * 1000)
+    # As a queue lets go of what is settled, in the middle of its log.
+    connection = apsw.Connection(path)
+    connection.set_busy_timeout(10_000)
+    connection.execute("DELETE FROM duly_block WHERE partition = 1 AND base = 1100")
+    connection.close()
+    q.update_topic("emails", archive=True)
+    q.publish("emails", [b"last"] * 50)
+    archive(spark, lake, path)
+    assert watermarks(q, "emails") == ends(q, "emails") == [3150]
+    assert Counter(row[4] for row in in_lake(lake, "emails").elements()) == {
+        b"first": 100,
+        b"0": 1000,
+        b"2": 1000,
+        b"last": 50,
+    }
+
+
+def test_all_of_it_is_on_stable_storage_before_a_watermark_moves(
+    spark: SparkSession, q: duly.Client, path: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    then: list[set[str]] = []
+    sync = os.fsync
+
+    def noting(opened: int) -> None:
+        sync(opened)
+        synced.add(os.readlink(f"/proc/self/fd/{opened}"))
+
+    monkeypatch.setattr(os, "fsync", noting)
+    q.create_topic("orders", kind="log", archive=True)
+    q.publish("orders", messages(100))
+    with archiver(spark, lake, path) as one:
+        advance = one._advance
+
+        def looking(ranges: Any) -> None:
+            then.extend([set(synced)] if ranges else [])
+            advance(ranges)
+
+        monkeypatch.setattr(one, "_advance", looking)
+        one.run(every_s=None, progress=lambda _: None)
+    version = Lake(str(lake)).newest()
+    files = [lake / "messages" / unquote(name) for name in version.files().column("path").to_pylist()]
+    log = lake / "messages" / "_delta_log"
+    needed = {*files, *(file.parent for file in files), log, log / f"{version.number:020d}.json"}
+    assert watermarks(q, "orders") == ends(q, "orders")
+    assert {str(one) for one in needed} <= then[0]
 
 
 def test_truncation_follows_and_a_run_that_finds_nothing_new_commits_nothing(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import apsw
 import pyarrow as pa
 import pytest
 
@@ -202,16 +204,33 @@ def test_gaps_of_a_queue_are_passed_and_what_was_copied_out_is_read(
     assert payloads(q, jobs, offset=first, end=first + 1) == [b"1"]
 
 
-def test_a_gap_above_the_archives_watermark_is_said(q: duly.Client, jobs: str, clock: duly.ManualClock) -> None:
+def test_what_a_queue_lost_before_archiving_was_turned_on_is_no_fault(
+    q: duly.Client, jobs: str, clock: duly.ManualClock
+) -> None:
     scattered(q, jobs, clock)
     whole = rows(q, jobs, columns=["offset"])
     q.update_topic(jobs, archive=True)
-    with pytest.raises(duly.OffsetTruncated, match="above what is archived"):
-        rows(q, jobs)
-    left = [offset for batch in q.read_arrow(jobs, missing_ok=True) for offset in batch["offset"].to_pylist()]
-    assert left == [row["offset"] for row in whole]
-    q.archived(jobs, partition=0, offset=40_000)
-    assert len(rows(q, jobs, columns=["offset"])) == len(whole)
+    (part,) = q.describe_topic(jobs).partitions
+    assert part.archive_from == part.next_offset > part.archived_to
+    assert rows(q, jobs, columns=["offset"]) == whole
+
+
+def test_a_gap_above_the_archives_watermark_is_said(tmp_path: Path) -> None:
+    path = str(tmp_path / "lost.duly")
+    with duly.connect(path) as q:
+        q.create_topic("jobs", kind="queue", archive=True)
+        for _ in range(3):
+            q.publish("jobs", [b"x" * 10] * 1000)
+    connection = apsw.Connection(path)
+    connection.execute("DELETE FROM duly_block WHERE base = 1000")
+    connection.close()
+    with duly.connect(path) as q:
+        with pytest.raises(duly.OffsetTruncated, match=r"Offsets 1000 to 1999 .* above what is archived"):
+            rows(q, "jobs")
+        left = [offset for batch in q.read_arrow("jobs", missing_ok=True) for offset in batch["offset"].to_pylist()]
+        assert left == [*range(1000), *range(2000, 3000)]
+        q.archived("jobs", partition=0, offset=2000)
+        assert len(rows(q, "jobs", columns=["offset"])) == 2000
 
 
 def test_a_queue_that_lost_its_front_is_read_from_there(q: duly.Client, jobs: str) -> None:

@@ -2,7 +2,8 @@
 
 The log of a log has no gaps: an offset that it should have and has not is said (OffsetTruncated, CorruptBlock). That of
 a queue has, where all was settled; what was still needed there was copied out, and is read in its place. With archiving
-on nothing above the watermark may be dropped: a gap that reaches above it is said as well.
+on nothing above the watermark may be dropped: a gap that reaches above it, and above where the log ended when archiving
+was turned on, is said as well.
 """
 
 from __future__ import annotations
@@ -137,9 +138,10 @@ def _runs(tx: Transaction, topic: TopicRow, partition: int, at: int, stop: int) 
 
 
 def _check_gap(topic: TopicRow, number: int, head: Head, low: int, high: int) -> None:
-    if low < high and topic.settings.archive and high > head.archived_to:
+    kept_from = max(head.archived_to, head.archive_from)
+    if low < high and topic.settings.archive and high > kept_from:
         raise OffsetTruncated(
-            f"Offsets {max(low, head.archived_to)} to {high - 1} of partition {number} of {topic.name!r} are not in "
+            f"Offsets {max(low, kept_from)} to {high - 1} of partition {number} of {topic.name!r} are not in "
             f"its log, and above what is archived ({head.archived_to}). Run `duly doctor`; read from {high}.",
             first_offset=high,
         )

@@ -127,6 +127,10 @@ def update_topic(tx: Transaction, command: UpdateTopic) -> TopicDescription:
         record(tx, topic, "paused" if paused else "resumed")
     if command.changes:
         record(tx, topic, "topic_updated", facts={"changes": sorted(command.changes)})
+    if settings.archive and not topic.settings.archive:
+        for partition in topic.partitions:
+            head = head_of(tx, topic.tenant_id, partition)
+            set_head(tx, topic.tenant_id, partition, replace(head, archive_from=head.next_offset))
     if settings.lanes != topic.settings.lanes:
         _change_lanes(tx, topic, changed)
     if settings.kept != topic.settings.kept:
@@ -257,6 +261,7 @@ def describe(tx: Transaction, topic: TopicRow) -> TopicDescription:
                 bytes=size,
                 blocks=blocks,
                 archived_to=head.archived_to,
+                archive_from=head.archive_from,
             )
         )
     return TopicDescription(

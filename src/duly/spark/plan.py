@@ -33,6 +33,8 @@ class Standing(msgspec.Struct, frozen=True):
     next_offset: int
     archived_to: int
     bytes: int
+    # Of a queue: below it, what it had settled may be missing.
+    archive_from: int = 0
 
     @property
     def row_bytes(self) -> int:
@@ -122,7 +124,7 @@ def _lacks(version: Version, one: Standing, end: int) -> tuple[Range, Gap | None
             f"says that {one.archived_to} was reached: the lake lost versions. Restore it, or use another lake."
         )
     if has is not None and has >= one.first_offset:
-        return Range(one.origin, has, end, version.whole_from(one.origin)), None
+        return Range(one.origin, has, end, max(version.whole_from(one.origin), one.archive_from)), None
     gap = Gap(one.origin, has or 0, one.first_offset) if one.first_offset > (has or 0) else None
     # A queue may have lost blocks out of the middle of what is there now; from now on it does not.
     whole = one.next_offset if one.queue else one.first_offset

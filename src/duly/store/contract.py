@@ -55,6 +55,8 @@ class Head(msgspec.Struct, frozen=True):
     next_offset: int
     published_at: int
     archived_to: int
+    # Where it ended when archiving was turned on.
+    archive_from: int = 0
     # When a chore wants to look at the partition; None while there is nothing to do.
     look_at: int | None = None
 

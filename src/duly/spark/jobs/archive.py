@@ -248,6 +248,7 @@ def _standings(topic: TopicDescription) -> list[Standing]:
             part.next_offset,
             part.archived_to,
             part.bytes,
+            part.archive_from if topic.kind == "queue" else 0,
         )
         for part in topic.partitions
     ]

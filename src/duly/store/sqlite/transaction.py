@@ -157,11 +157,11 @@ class SqliteTransaction(StageRows):
         row = self._one("head", tenant=tenant_id, partition=partition)
         if row is None:
             raise StoreError(f"Partition {partition} is gone from the store. Run `duly doctor`.")
-        first_offset, next_offset, published_at, archived_to, look_at = row
+        first_offset, next_offset, published_at, archived_to, archive_from, look_at = row
         newest = self._one("block_newest", tenant=tenant_id, partition=partition)
         if newest is not None:
             next_offset, published_at = max(next_offset, newest[0]), max(published_at, newest[1])
-        return Head(first_offset, next_offset, published_at, archived_to, look_at)
+        return Head(first_offset, next_offset, published_at, archived_to, archive_from, look_at)
 
     def head_update(self, tenant_id: int, partition: int, head: Head) -> None:
         self._rows(
@@ -172,6 +172,7 @@ class SqliteTransaction(StageRows):
             next_offset=head.next_offset,
             published_at=head.published_at,
             archived_to=head.archived_to,
+            archive_from=head.archive_from,
         )
 
     def block_insert(

@@ -33,6 +33,9 @@ CREATE TABLE duly_chunk (
 -- Where the rest of it lies: all of it if there is no data, else its messages. NULL: the data is all.
 ALTER TABLE duly_block ADD COLUMN chunk INTEGER;
 
+-- Where archiving was turned on: below it a queue may have lost what it had settled.
+ALTER TABLE duly_part ADD COLUMN archive_from INTEGER NOT NULL DEFAULT 0;
+
 -- Who publishes stages: the newest version that was decided, and how far it has come. stages is NULL once it is done.
 CREATE TABLE duly_job (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,6 +1,6 @@
 -- head
 -- Zero rows: the partition does not exist.
-SELECT first_offset, next_offset, published_at_ms, archived_to, look_at_ms
+SELECT first_offset, next_offset, published_at_ms, archived_to, archive_from, look_at_ms
   FROM duly_part
  WHERE id = :partition
    AND tenant = :tenant;
@@ -19,7 +19,8 @@ UPDATE duly_part
    SET first_offset = :first_offset,
        next_offset = :next_offset,
        published_at_ms = :published_at,
-       archived_to = :archived_to
+       archived_to = :archived_to,
+       archive_from = :archive_from
  WHERE id = :partition
    AND tenant = :tenant;
 
