@@ -364,3 +364,30 @@ def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not come about"
         time.sleep(0.02)
+
+
+def test_archiving_that_was_off_during_a_round_leaves_the_queue_to_the_next(
+    spark: SparkSession, q: duly.Client, path: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q.create_topic("emails", kind="queue", archive=True)
+    q.publish("emails", [b"first"] * 100)
+    archive(spark, lake, path)
+    for number in range(2):
+        q.publish("emails", [b"%d" % number] * 1000)
+    write = Archiver._write
+
+    def off_for_a_moment(archiver: Archiver, *args: Any) -> None:
+        monkeypatch.setattr(Archiver, "_write", write)
+        q.update_topic("emails", archive=False)
+        connection = apsw.Connection(path)
+        connection.set_busy_timeout(10_000)
+        connection.execute("DELETE FROM duly_block WHERE partition = 1 AND base = 100")
+        connection.close()
+        q.update_topic("emails", archive=True)
+        write(archiver, *args)
+
+    monkeypatch.setattr(Archiver, "_write", off_for_a_moment)
+    archive(spark, lake, path)
+    archive(spark, lake, path)
+    assert watermarks(q, "emails") == ends(q, "emails") == [2100]
+    assert Counter(row[4] for row in in_lake(lake, "emails").elements()) == {b"first": 100, b"1": 1000}

@@ -90,6 +90,22 @@ def test_what_lies_outside_goes_with_its_block(path: Path, ask: Callable[[str], 
         assert not [finding for finding in q.examine() if finding.level == "warn" and "belong" in finding.what]
 
 
+def test_a_lost_chunk_is_said_and_stops_nobody_else(path: Path, ask: Callable[[str], Any]) -> None:
+    with duly.connect(path) as q:
+        for topic in ("t", "other"):
+            q.create_topic(topic, kind="log")
+            q.publish(topic, LONG)
+    ask("DELETE FROM duly_chunk WHERE id = 1")
+    with duly.connect(path) as q:
+        with pytest.raises(duly.CorruptBlock):
+            q.read("t")
+        assert [finding for finding in q.examine() if finding.level == "alert"]
+        q.purge("t")
+        q.purge("other")
+        eventually(lambda: ask("SELECT count(*) FROM duly_block WHERE chunk IS NOT NULL") <= 1)
+        assert not [finding for finding in q.examine() if finding.level == "alert"]
+
+
 def test_the_doctor_says_what_belongs_to_nobody(path: Path, ask: Callable[[str], Any]) -> None:
     with duly.connect(path) as q:
         q.create_topic("t", kind="log")

@@ -24,8 +24,9 @@ from .find import head_of
 
 _FAN = 16
 _BLOCK = 8192
-# One id in four hundred that a run has not is looked for in it.
-_FILTER_BITS = 20
+# One id in four hundred that a run has not is looked for in it; in big ones, of which there are few, one in sixty.
+_FILTER_BITS, _FILTER_BITS_BIG = 20, 10
+_BIG = 1 << 20
 _PLACE_BITS = 50
 _COLUMNS = np.dtype([("hash", "<u8"), ("place", "<i8")])
 
@@ -223,7 +224,7 @@ def _look_up(entries: Array, hashes: Array, which: Array, places: Array) -> None
 
 
 def _filter(hashes: Array) -> bytes:
-    size = max(64, len(hashes) * _FILTER_BITS)
+    size = max(64, len(hashes) * (_FILTER_BITS if len(hashes) <= _BIG else _FILTER_BITS_BIG))
     bits = np.zeros(size, np.uint8)
     for at in _bits_of(hashes, size):
         bits[at] = 1

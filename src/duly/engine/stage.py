@@ -251,8 +251,8 @@ def _found(
     if topic.settings.kind == "queue":
         ids = [columns.values("id") or () for columns in read]
     pending = tails.ids.setdefault(topic.id, {})
-    asked = [text for some in ids for text in some if text is not None and text not in pending]
-    used = ids_in_use(tx, topic, asked) if asked else {}
+    asked = {text: None for some in ids for text in some if text is not None and text not in pending}
+    used = ids_in_use(tx, topic, list(asked)) if asked else {}
     for piece, columns, some in zip(pieces, read, ids, strict=True):
         # Of two with one id the first has been admitted by now, and its id is pending.
         yield piece, columns, some, repeated_ids(some, pending, used) if some else {}

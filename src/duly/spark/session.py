@@ -11,6 +11,7 @@ started by another Java because of us.
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import re
 import shlex
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -181,7 +182,7 @@ def _for_start(java: Path, master: str) -> dict[str, str]:
     if "PYSPARK_PYTHON" not in os.environ:
         # Else the workers are whatever `python3` is on the path, without Duly and without Arrow. The machines of a
         # cluster have theirs at the same place; where not, whoever starts it says where.
-        wanted["PYSPARK_PYTHON"] = str(_python()) if master.startswith("local") else sys.executable
+        wanted["PYSPARK_PYTHON"] = _python() if master.startswith("local") else sys.executable
     return wanted
 
 
@@ -237,12 +238,14 @@ exec {java} "$@"
 """
 
 
-def _python() -> Path:
+def _python() -> str:
     """This Python, as Spark's workers start it."""
+    if _is_set_up() or any(".zip" in str(importlib.import_module(name).__file__) for name in ("pyspark", "py4j")):
+        return sys.executable
     runner = _folder() / "python"
     runner.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
     runner.chmod(0o700)
-    return runner
+    return str(runner)
 
 
 # Spark puts zips of pyspark and py4j before everything else. What lies in a zip is compiled anew by each process, for a
@@ -269,9 +272,17 @@ def _memory() -> dict[str, str]:
     """
     if _is_set_up():
         return {}
-    megabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
-    heap = max(1024, min(megabytes // 8, 8192))
+    heap = max(1024, min(_machine_bytes() // 1024**2 // 8, 8192))
     return {"spark.driver.memory": f"{heap}m", "spark.driver.extraJavaOptions": _JAVA_OPTIONS}
+
+
+def _machine_bytes() -> int:
+    """The machine's memory, or what a container has of it."""
+    bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            bytes = min(bytes, int(Path(limit).read_text()))
+    return bytes
 
 
 def _warehouse() -> dict[str, str]:

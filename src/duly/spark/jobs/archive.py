@@ -6,7 +6,8 @@ A round, on one version of the lake:
     plan        a range of each partition that the lake lacks, together bounded in rows and bytes (plan.py)
     settle      the lake has more than a watermark says: a killed archiver's. Verify it, move the watermark
     write       one Spark job reads all of them and writes Parquet into the round's folder
-    look again  a topic that was deleted or made again meanwhile is left out: its files may hold either's messages
+    look again  a topic that was deleted or made again meanwhile is left out: its files may hold either's messages; so
+                is one whose archiving was turned off: what it let go of then may be missing
     commit      files and offsets in one commit (lake.py); refused if somebody else archived meanwhile
     verify      read back from the committed version: every offset once, every checksum (verify.py)
     advance     only now the watermarks move, each for the partition that was read and no other
@@ -153,7 +154,7 @@ class Archiver:
             standing
             for client in self._clients.values()
             for topic in (*client.list_topics(), EVENTS)
-            if (known := _described(client, topic)) is not None and (known.settings.archive or topic == EVENTS)
+            if (known := _described(client, topic)) is not None and _is_archived(known)
             for standing in _standings(known)
         ]
 
@@ -197,14 +198,15 @@ class Archiver:
         ordered.write.partitionBy(*PARTITIONED_BY).options(**_FILES).parquet(uri)
 
     def _same(self, ranges: Sequence[Range]) -> tuple[Range, ...]:
-        """Those whose topic is still the one that was planned."""
-        known: dict[tuple[str, str], set[Origin]] = {}
-        for one in ranges:
-            name = (one.origin.tenant, one.origin.topic)
-            if name not in known:
-                found = _described(self._clients[name[0]], name[1])
-                known[name] = {standing.origin for standing in _standings(found)} if found is not None else set()
-        return tuple(one for one in ranges if one.origin in known[one.origin.tenant, one.origin.topic])
+        """Those whose topic is still the one that was planned, and was archived all the time."""
+        known: dict[Origin, Standing] = {}
+        for tenant, topic in {(one.origin.tenant, one.origin.topic) for one in ranges}:
+            found = _described(self._clients[tenant], topic)
+            if found is not None and _is_archived(found):
+                known |= {standing.origin: standing for standing in _standings(found)}
+        return tuple(
+            one for one in ranges if one.origin in known
+        )
 
     def _advance(self, ranges: Sequence[Range]) -> None:
         for one in ranges:
@@ -237,6 +239,10 @@ def _described(client: Client, topic: str) -> TopicDescription | None:
         return client.describe_topic(topic)
     except NotFound:
         return None
+
+
+def _is_archived(topic: TopicDescription) -> bool:
+    return topic.settings.archive or topic.name == EVENTS
 
 
 def _standings(topic: TopicDescription) -> list[Standing]:
