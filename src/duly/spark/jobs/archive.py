@@ -204,7 +204,9 @@ class Archiver:
             found = _described(self._clients[tenant], topic)
             if found is not None and _is_archived(found):
                 known |= {standing.origin: standing for standing in _standings(found)}
-        return tuple(one for one in ranges if one.origin in known)
+        return tuple(
+            one for one in ranges if one.origin in known and known[one.origin].archive_from <= max(one.begin, one.whole)
+        )
 
     def _advance(self, ranges: Sequence[Range]) -> None:
         for one in ranges:
