@@ -48,19 +48,19 @@ class GatedClock(duly.ManualClock):
         assert await asyncio.to_thread(self.asked.acquire, timeout=30)
 
 
-def go(main: Coroutine[Any, Any, T]) -> T:
+def go(main: Coroutine[Any, Any, T], *, within_s: float = 60) -> T:
     """Runs a test's coroutine, within a time in which nothing real takes so long."""
 
     async def bounded() -> T:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(within_s):
             return await main
 
     return asyncio.run(bounded(), debug=False)
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object], *, within_s: float = 15) -> None:
     """Waits for what threads do, without keeping the loop from turning."""
-    await asyncio.to_thread(eventually, condition)
+    await asyncio.to_thread(eventually, condition, within_s=within_s)
 
 
 def ours() -> list[str]:
@@ -541,6 +541,7 @@ class TestCancelling:
 
         go(main())
 
+    @pytest.mark.timeout(120)
     def test_a_connection_that_was_cancelled_is_closed(self, path: str) -> None:
         async def main() -> None:
             for _ in range(5):
@@ -548,9 +549,10 @@ class TestCancelling:
                 await asyncio.sleep(0)
                 task.cancel()
                 await gathered([task])
-            await until(lambda: not [name for name in ours() if not name.startswith("duly-aio")])
+            # Five make one new file, and wait for each other's locks: 10 s each at most, and more on a busy machine.
+            await until(lambda: not [name for name in ours() if not name.startswith("duly-aio")], within_s=60)
 
-        go(main())
+        go(main(), within_s=90)
 
     def test_a_stream_that_is_cancelled_while_it_waits_is_closed(
         self, path: str, monkeypatch: pytest.MonkeyPatch
