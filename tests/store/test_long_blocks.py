@@ -11,6 +11,8 @@ import apsw
 import pytest
 
 import duly
+from duly.store.sqlite import doctor
+from duly.store.sqlite.queries import queries
 from tests.broker_flight.conftest import eventually
 
 LONG = [os.urandom(100) for _ in range(3000)]
@@ -114,3 +116,15 @@ def test_the_doctor_says_what_belongs_to_nobody(path: Path, ask: Callable[[str],
         ask("INSERT INTO duly_chunk (tenant, data) VALUES (1, zeroblob(2000000))")
         (found,) = [finding for finding in q.examine() if finding.level != "ok"]
         assert "1 pieces of the log, 2.0 MB, belong to no block" in found.what
+
+
+def test_the_doctor_leaves_a_tree_that_leads_in_circles(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a flipped bit can make of it: a scan of such a tree may never end."""
+    circle = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 1, 1, i % 7 FROM n"
+    monkeypatch.setattr(doctor, "queries", lambda: {**queries(), "block_places": circle})
+    with duly.connect(path) as q:
+        q.create_topic("t", kind="log")
+        q.publish("t", LONG)
+        found = [finding.what for finding in q.examine() if finding.level == "alert"]
+        assert [what for what in found if "out of order, from (1, 1, 0) on" in what]
+        assert len(found) < 20

@@ -170,7 +170,14 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
         ("block_places", "block_data", "base"),
         ("kept_places", "kept", "offset"),
     ):
-        for tenant, partition, at in connection.execute(sql[query]):
+        before: tuple[Any, ...] = ()
+        for place in connection.execute(sql[query]):
+            # A tree that is damaged can lead in circles, for ever.
+            if before and place <= before:
+                bad += 1
+                yield _bad_block(f"The blocks of the file are out of order, from {place} on.")
+                break
+            tenant, partition, at = before = place
             values = {"tenant": tenant, "partition": partition, third: at}
             try:
                 ((data,),) = connection.execute(sql[data_query], values)
