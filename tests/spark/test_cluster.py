@@ -18,6 +18,7 @@ import pytest
 
 import duly
 from duly.spark.session import find_java
+from tests.broker_flight.conftest import free_port
 from tests.surface.brokers import serving
 
 from .lakes import in_lake, in_log
@@ -25,13 +26,6 @@ from .lakes import in_lake, in_log
 ROOT = Path(__file__).parents[2]
 BIN = Path(pyspark.__file__).parent / "bin"
 COUNT = 5000
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @contextmanager

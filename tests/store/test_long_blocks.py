@@ -13,7 +13,7 @@ import pytest
 import duly
 from duly.store.sqlite import doctor
 from duly.store.sqlite.queries import queries
-from tests.broker_flight.conftest import eventually
+from tests.store.patience import eventually
 
 LONG = [os.urandom(100) for _ in range(3000)]
 

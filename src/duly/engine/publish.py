@@ -62,6 +62,9 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 # One partition number for the whole batch, or an array with one for each message.
 Routes = Union[int, "np.ndarray[Any, Any]"]
 
+# By the number of a message: where the one that has its id is, or which of the same batch.
+Repeated = dict[int, tuple[int, int] | int]
+
 
 class Publish(msgspec.Struct, frozen=True):
     """A batch for a topic. `repeated` is set when a made id comes back: it may be stored already."""
@@ -196,7 +199,7 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
     times = batch.relative or topic.settings.ttl_ms is not None
     columns = batch.columns.at_times(tx.now_ms, topic.settings.ttl_ms) if times else batch.columns
     check_due(tx, columns)
-    duplicates: dict[int, tuple[int, int] | int] = {}
+    duplicates: Repeated = {}
     if topic.settings.kind == "queue" and "id" in columns.names:
         duplicates = duplicates_of(tx, topic, columns, tails.ids.setdefault(topic.id, {}))
         if duplicates:
@@ -224,9 +227,7 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
     return receipt
 
 
-def duplicates_of(
-    tx: Transaction, topic: TopicRow, columns: Columns, pending: dict[str, tuple[int, int]]
-) -> dict[int, tuple[int, int] | int]:
+def duplicates_of(tx: Transaction, topic: TopicRow, columns: Columns, pending: dict[str, tuple[int, int]]) -> Repeated:
     """Which messages have an id that is in use, or was until a moment ago; and where, or by which of this batch."""
     ids = columns.values("id") or []
     used = ids_in_use(tx, topic, [text for text in ids if text is not None and text not in pending])
@@ -235,9 +236,9 @@ def duplicates_of(
 
 def repeated_ids(
     ids: Sequence[str | None], pending: dict[str, tuple[int, int]], used: dict[str, tuple[int, int]]
-) -> dict[int, tuple[int, int] | int]:
+) -> Repeated:
     """The same, of ids of which it is known which are in use."""
-    found: dict[int, tuple[int, int] | int] = {}
+    found: Repeated = {}
     first: dict[str, int] = {}
     for at, text in enumerate(ids):
         if text is None:
@@ -252,7 +253,7 @@ def repeated_ids(
     return found
 
 
-def _with_duplicates(receipt: Receipt, duplicates: dict[int, tuple[int, int] | int]) -> Receipt:
+def _with_duplicates(receipt: Receipt, duplicates: Repeated) -> Receipt:
     stored = iter(replace(receipt, count=receipt.count - len(duplicates)).positions)
     places = {at: next(stored) for at in range(receipt.count) if at not in duplicates}
     found = {at: places[place] if isinstance(place, int) else place for at, place in duplicates.items()}

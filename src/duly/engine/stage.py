@@ -40,7 +40,7 @@ from .columns import Columns
 from .find import find_topic, head_of
 from .incoming import Checked
 from .inquiry import ids_in_use
-from .publish import Tail, Tails, check_due, check_kind, check_sizes, repeated_ids, route, split
+from .publish import Repeated, Tail, Tails, check_due, check_kind, check_sizes, repeated_ids, route, split
 
 # Blocks admitted by one transaction: about 10 ms, on a queue 20.
 _LOG_BLOCKS_A_SLICE = 100
@@ -105,8 +105,6 @@ def check_label(text: object, what: str) -> str:
 
 
 Ids = Sequence[str | None]
-# By the number of a message: where the one that has its id is, or which of the same piece.
-Repeated = dict[int, tuple[int, int] | int]
 
 _pieces = msgspec.msgpack.Decoder(Staged)
 

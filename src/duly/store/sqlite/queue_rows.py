@@ -273,9 +273,15 @@ class QueueRows(Rows):
         return until
 
     def block_delete(self, tenant_id: int, partition: int, base: int) -> None:
-        place = {"tenant": tenant_id, "partition": partition, "base": base}
-        self._rows("block_chunk_delete", **place)
-        self._rows("block_delete", **place)
+        self._drop_blocks("block_delete", tenant=tenant_id, partition=partition, base=base)
+
+    def _drop_blocks(self, query: str, **which: Any) -> int:
+        """Deletes blocks with what lies outside them; how many they were."""
+        chunks = [chunk for (chunk,) in self._rows(query, **which)]
+        for chunk in chunks:
+            if chunk is not None:
+                self._rows("chunk_delete", id=chunk)
+        return len(chunks)
 
     def queue_erase(self, tenant_id: int, partition: int) -> None:
         for query in OF_A_QUEUE:

@@ -236,9 +236,7 @@ class SqliteTransaction(StageRows):
         return None if row is None else BlockMeta(*row)
 
     def blocks_delete(self, tenant_id: int, partition: int, below: int, limit: int) -> int:
-        some = {"tenant": tenant_id, "partition": partition, "below": below, "limit": limit}
-        self._rows("blocks_chunks_delete", **some)
-        return self._count("blocks_delete", **some)
+        return self._drop_blocks("blocks_delete", tenant=tenant_id, partition=partition, below=below, limit=limit)
 
     def log_size(self, tenant_id: int, partition: int, low: int) -> tuple[int, int]:
         blocks, size = self._one("log_size", tenant=tenant_id, partition=partition, low=low)

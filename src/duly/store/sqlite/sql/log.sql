@@ -70,17 +70,6 @@ SELECT base, count, bytes, published_at_ms
  ORDER BY base DESC
  LIMIT 1;
 
--- blocks_chunks_delete
--- What lies elsewhere of the blocks that blocks_delete is about to take.
-DELETE FROM duly_chunk
- WHERE id IN (SELECT chunk
-                FROM duly_block
-               WHERE tenant = :tenant
-                 AND partition = :partition
-                 AND base < :below
-               ORDER BY base
-               LIMIT :limit);
-
 -- blocks_delete
 DELETE FROM duly_block
  WHERE tenant = :tenant
@@ -91,7 +80,8 @@ DELETE FROM duly_block
                    AND partition = :partition
                    AND base < :below
                  ORDER BY base
-                 LIMIT :limit);
+                 LIMIT :limit)
+RETURNING chunk;
 
 -- log_size
 SELECT count(*), coalesce(sum(bytes), 0)
@@ -180,19 +170,12 @@ DELETE FROM duly_receipt
  WHERE tenant = :tenant
    AND topic = :topic;
 
--- block_chunk_delete
-DELETE FROM duly_chunk
- WHERE id IN (SELECT chunk
-                FROM duly_block
-               WHERE tenant = :tenant
-                 AND partition = :partition
-                 AND base = :base);
-
 -- block_delete
 DELETE FROM duly_block
  WHERE tenant = :tenant
    AND partition = :partition
-   AND base = :base;
+   AND base = :base
+RETURNING chunk;
 
 -- block_head
 -- The first :size bytes of a block. Zero rows: it is gone.
