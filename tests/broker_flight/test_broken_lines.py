@@ -142,8 +142,11 @@ def test_a_broker_that_stands_still_keeps_nobody_past_their_deadline(elsewhere: 
 
 
 def test_another_broker_is_used_when_one_stands_still(elsewhere: Elsewhere, here: Here) -> None:
+    with duly.connect(elsewhere.url, timeout=30) as alone:
+        alone.create_topic("there", kind="queue")
     with duly.connect(f"{elsewhere.url},{here.address}", timeout=4) as q:
-        q.create_topic("jobs", kind="queue")
+        # The first of the two is the one that it is at: the other has no such topic.
+        assert q.describe_topic("there", timeout=30).name == "there"
         elsewhere.signal(signal.SIGSTOP)
         try:
             with pytest.raises(duly.Unavailable):

@@ -63,9 +63,19 @@ async def until(condition: Callable[[], object], *, within_s: float = 15) -> Non
     await asyncio.to_thread(eventually, condition, within_s=within_s)
 
 
+# Threads that earlier tests of this process left behind: not all of them wait for what they started to end.
+_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _only_ours() -> None:
+    _others.clear()
+    _others.update(threading.enumerate())
+
+
 def ours() -> list[str]:
-    """The threads of Duly's that live."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("duly-")]
+    """The threads of Duly's that live and were started by this test."""
+    return [t.name for t in threading.enumerate() if t.name.startswith("duly-") and t not in _others]
 
 
 def waiting() -> int:
