@@ -157,19 +157,31 @@ class QueueCheck:
             # One that came later, and was settled, was there.
             return message is not None or ABSENT not in self.model.known[key].states
         if doubt.what in ("ack", "cancel"):
-            # One whose time is over may be gone by itself.
-            return None if message is None and self.model.known[key].expired(self.now) else message is None
+            if message is None:
+                # One whose time is over may be gone by itself.
+                return None if self.model.known[key].expired(self.now) else True
+            # Under a lease of which nobody knows a cancel leaves its mark.
+            return doubt.what == "cancel" and message.cancelled
         if doubt.what in ("bury", "redrive"):
             return None if message is None else (state == "dead") == (doubt.what == "bury")
         if not doubt.last or message is None:
             return None
         if doubt.what in ("nack", "release"):
             return state != "leased"
-        if doubt.what == "move":
-            one = self.model.known[key]
-            if doubt.due is not None and doubt.due != one.spec.due and message.due_at_ms != message.published_at_ms:
-                return message.due_at_ms == doubt.due if doubt.due > self.now else None
-        return None
+        return self.moved(doubt, key, message) if doubt.what == "move" else None
+
+    def moved(self, doubt: Doubt, key: str, message: duly.QueuedMessage) -> bool | None:
+        if message.state not in ("waiting", "retrying", "ready"):
+            # A claim in doubt was done: what is under a lease is not moved.
+            return None
+        signs = set()
+        if key in doubt.due_is_news:
+            signs.add(message.due_at_ms == doubt.due)
+        if key in doubt.priority_is_news:
+            signs.add(message.priority == doubt.priority)
+        if len(signs) > 1:
+            raise Broken(f"{doubt} happened to {key} in part: {message}")
+        return signs.pop() if signs else None
 
     def by_id(self) -> None:
         for topic, ids in self.model.by_id.items():

@@ -33,6 +33,9 @@ class Known:
     # It does not come before this moment; `exact`: it is due then, and not later.
     due: int
     exact: bool = True
+    # Every moment that it was given to wait for, or perhaps was: by its publisher, a move or a nack. All else that
+    # puts it back makes it due at once.
+    dues: set[int] = field(default_factory=set)
     states: set[str] = field(default_factory=lambda: {ABSENT, OPEN})
     held_until: int = 0
     # Or until then, if an extension in doubt was done: it may have been meant to shorten the lease.
@@ -58,6 +61,10 @@ class Doubt:
     keys: set[str]
     due: int | None = None
     priority: int | None = None
+    # Of a move: to these its due time is news, to those its priority. To others it may have been given before, and
+    # they look the same whether they were moved or not.
+    due_is_news: set[str] = field(default_factory=set)
+    priority_is_news: set[str] = field(default_factory=set)
     # Nothing was begun after it.
     last: bool = False
 
@@ -116,8 +123,9 @@ class Model:
         for spec in specs:
             due = self.at if spec.due is None else spec.due
             number = len(self.known)
+            exact = spec.due is not None
             self.known[spec.key] = Known(
-                entry["topic"], spec, entry["batch"], number, self.at, spec.priority, due, exact=spec.due is not None
+                entry["topic"], spec, entry["batch"], number, self.at, spec.priority, due, exact, {due}
             )
 
     def _published(self, begin: dict[str, Any], end: dict[str, Any]) -> None:
@@ -167,8 +175,7 @@ class Model:
 
     def _touch(self, key: str) -> Known:
         """A message that is about to be known again."""
-        for doubt in self.doubts:
-            doubt.keys.discard(key)
+        self._obscure([key])
         return self.known[key]
 
     def deliver(self, key: str, topic: str, now: int, until: int) -> Known:
@@ -207,9 +214,14 @@ class Model:
             one.states = {DEAD} if what == "bury" else {OPEN}
             if one.marked is None:
                 one.states.add(GONE)
-            one.due = self.at + round(begin.get("delay", 0) * 1000)
+            one.due = self._due_after(begin)
+            one.dues.add(one.due)
             one.exact = what == "nack"
         one.marked = False
+
+    def _due_after(self, begin: dict[str, Any]) -> int:
+        """When what a settlement puts back is due."""
+        return self.at + round(begin.get("delay", 0) * 1000)
 
     def _changed(self, begin: dict[str, Any], text: str, answer: str) -> None:
         key = self.by_id[begin["topic"]].get(text)
@@ -236,6 +248,7 @@ class Model:
             one.held_until = 0
             if begin["due"] is not None:
                 one.due, one.exact = begin["due"], True
+                one.dues.add(one.due)
             if begin["priority"] is not None:
                 one.priority = begin["priority"]
 
@@ -259,22 +272,46 @@ class Model:
             for one in self.known.values():
                 one.exact = one.exact and one.topic != begin["topic"]
         elif what in ("move", "cancel"):
-            keys = [self.by_id[begin["topic"]][text] for text in begin["ids"] if text in self.by_id[begin["topic"]]]
-            free = {key for key in keys if self._is_free(self.known[key])}
-            self.doubts.append(Doubt(what, free, begin.get("due"), begin.get("priority"), last=last))
-            for key in keys:
-                self._perhaps_changed(self.known[key], begin)
+            self._change_in_doubt(begin, last=last)
         elif what == "redrive":
+            self._obscure(begin["keys"])
             self.doubts.append(Doubt(what, set(begin["keys"]), last=last))
             for key in begin["keys"]:
                 one = self.known[key]
                 one.states = one.states | {OPEN}
                 one.due, one.exact, one.late = min(one.due, self.at), False, True
+                if one.priority != one.spec.priority:
+                    # It has its first one again, or what a move gave it.
+                    one.priority = -1
         elif what in SETTLEMENTS:
             mine = {key for key in begin["keys"] if self.known[key].held_until > self.at}
             self.doubts.append(Doubt(what, set(mine), last=last))
             for key in begin["keys"]:
                 self._perhaps_settled(self.known[key], begin)
+
+    def _obscure(self, keys: Iterable[str]) -> None:
+        """What these look like may be the work of another step: they say nothing any more of those in doubt."""
+        for doubt in self.doubts:
+            doubt.keys.difference_update(keys)
+
+    def _change_in_doubt(self, begin: dict[str, Any], *, last: bool) -> None:
+        by_id = self.by_id[begin["topic"]]
+        keys = [by_id[text] for text in begin["ids"] if text in by_id]
+        free = {key for key in keys if self._is_free(self.known[key])}
+        doubt = Doubt(begin["what"], free, begin.get("due"), begin.get("priority"), last=last)
+        self._find_news(doubt)
+        if doubt.what == "cancel":
+            self._obscure(keys)
+        self.doubts.append(doubt)
+        for key in keys:
+            self._perhaps_changed(self.known[key], begin)
+
+    def _find_news(self, doubt: Doubt) -> None:
+        # What is due by now may have come to be so in other ways.
+        if doubt.due is not None and doubt.due > self.at:
+            doubt.due_is_news = {key for key in doubt.keys if doubt.due not in self.known[key].dues}
+        if doubt.priority is not None:
+            doubt.priority_is_news = {key for key in doubt.keys if self.known[key].priority not in (-1, doubt.priority)}
 
     def _id_was_used(self, begin: dict[str, Any], spec: Spec) -> bool:
         return spec.id is not None and spec.id in self.by_id[begin["topic"]]
@@ -291,6 +328,7 @@ class Model:
         else:
             if begin["due"] is not None:
                 one.due = min(one.due, begin["due"])
+                one.dues.add(begin["due"])
             one.exact = False
             one.priority = -1
 
@@ -306,4 +344,5 @@ class Model:
         one.states = one.states | {after}
         if begin["what"] != "ack" and (one.marked is not False or one.expired(self.at)):
             one.states = one.states | {GONE}
+        one.dues.add(self._due_after(begin))
         one.held_until, one.exact = 0, False

@@ -111,8 +111,7 @@ def test_a_failed_sync_and_then_power_loss_loses_nothing_and_brings_nothing_refu
         # The first three of the database file are of its making, before there is a WAL.
         first = draw.randrange(12, 70) if of == "-wal" else 4 + run % 4
         failing = list(range(first, first + draw.choice([1, 2, 4]))) if of == "-wal" else [first]
-        seed = SEED + run
-        events = record(zygote, tmp_path / f"run{run}", seed=seed, fail_syncs=failing, fail_of=of)
+        events = record(zygote, tmp_path / f"run{run}", seed=SEED + run, fail_syncs=failing, fail_of=of)
         failed = [at for at, event in enumerate(events) if event.kind == "sync_failed"]
         if not failed:
             continue
@@ -129,6 +128,6 @@ def test_a_failed_sync_and_then_power_loss_loses_nothing_and_brings_nothing_refu
                 lose_power(events[:point], tmp_path / "lost", luck)
             except (AssertionError, duly.Error) as error:
                 pytest.fail(
-                    f"DULY_TEST_SEED={seed}: syncs {failing} of {of} failed, power lost behind event {point} of"
-                    f" {len(events)} with {luck}: {error!r}"
+                    f"DULY_TEST_SEED={SEED}, life {SEED + run}: syncs {failing} of {of} failed, power lost behind"
+                    f" event {point} of {len(events)} with {luck}: {error!r}"
                 )
