@@ -24,6 +24,8 @@ a file and the first to open it again *recover* the log, unsynced frames and all
 more connection open, the anchor; and whoever opens a file first syncs what its log holds before adding to it.
 And a sync that failed leaves pages that a later sync takes for written: when all connections had to be closed in
 doubt, the log's bytes are written anew, all of them, before anybody reads them back and copies them.
+Nor may anybody read them back who knows of no doubt: the next to open the file when this store was closed, or died.
+So the log is cut off before them at once, for all who read it from the page cache; that needs no sync.
 A checkpoint that fails leaves a hole of another kind (checkpoint.py): nothing is written before _rebuild closed it.)
 """
 
@@ -63,6 +65,7 @@ _COST_A_TRANSACTION = 32 * 1024 * 1024
 _BUSY_S = 10.0
 _SYNC_WAIT_MS = 100
 _REBUILD_WAIT_S = 5.0
+_MARK = "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
 
 
 _GIVEN, _QUEUED, _RUNNING, _FINISHED = range(4)
@@ -722,6 +725,8 @@ class Writer:
             raise translate(error) from error
         self._in_doubt = True
         try:
+            if self._connection is not None:
+                _cut_off(self._connection)
             self.disconnect()
             self._ready_connection(_BUSY_S)
         except (apsw.Error, StoreError, _Locked):
@@ -730,8 +735,11 @@ class Writer:
 
     def _write_over(self, connection: apsw.Connection, patience_s: float) -> None:
         """Writes and syncs a mark, over frames of a failed commit that a crash could bring back."""
-        mark = "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
-        _commit_one(connection, patience_s, mark)
+        try:
+            _commit_one(connection, patience_s, _MARK)
+        except apsw.Error:
+            _cut_off(connection)
+            raise
         self._in_doubt = False
 
 
@@ -775,6 +783,24 @@ def _commit_one(connection: apsw.Connection, patience_s: float, statement: str) 
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _cut_off(connection: apsw.Connection) -> None:
+    """Ends the log before the frames of a failed commit, by one over the first of them that commits nothing.
+
+    Else whoever reads the log anew would take them for committed and copy them into the file, while the disk may never
+    get them: a power loss in the middle would leave a half-copied transaction and no log to make it whole.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(_MARK)
+        connection.cache_flush()
+    except apsw.Error:
+        # Busy: whoever writes now writes over them. Anything else: the doubt stays as it is.
+        pass
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 class _Locked(Busy):
