@@ -42,6 +42,11 @@ def chunks(ask: Callable[[str], Any]) -> int:
     return int(ask("SELECT count(*) FROM duly_chunk"))
 
 
+def wrong(q: duly.Client) -> list[duly.Finding]:
+    """What the doctor finds amiss with the store; how full the machine's disk is does not matter here."""
+    return [found for found in q.examine() if found.level != "ok" and "device is nearly full" not in found.what]
+
+
 def test_no_row_of_the_table_is_long(path: Path, ask: Callable[[str], Any]) -> None:
     with duly.connect(path) as q:
         q.create_topic("t", kind="log")
@@ -68,7 +73,7 @@ def test_blocks_of_a_duly_that_kept_them_inside_are_served(path: Path, ask: Call
         assert [message.payload for message in q.read("t", max_messages=5000)] == LONG
         q.publish("t", LONG)
         assert [message.payload for message in q.read("t", max_messages=9000)] == LONG * 2
-        assert not [finding for finding in q.examine() if finding.level != "ok"]
+        assert not wrong(q)
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
@@ -112,9 +117,9 @@ def test_the_doctor_says_what_belongs_to_nobody(path: Path, ask: Callable[[str],
     with duly.connect(path) as q:
         q.create_topic("t", kind="log")
         q.publish("t", LONG)
-        assert not [finding for finding in q.examine() if finding.level != "ok"]
+        assert not wrong(q)
         ask("INSERT INTO duly_chunk (tenant, data) VALUES (1, zeroblob(2000000))")
-        (found,) = [finding for finding in q.examine() if finding.level != "ok"]
+        (found,) = wrong(q)
         assert "1 pieces of the log, 2.0 MB, belong to no block" in found.what
 
 
