@@ -53,7 +53,7 @@ def pack(tx: Transaction, _: AgendaRow) -> None:
             tail.add("", Columns(len(some), lists={"payload": some}), sum(map(len, some)))
         tail.write(tx)
     if at:
-        tx.event_rows_delete(rows[at - 1].id)
+        tx.event_rows_delete([row.id for row in rows[:at]])
     if at < len(rows) or len(rows) == _ROWS_A_SLICE:
         schedule_store(tx, PACK, tx.now_ms + _BREATH_MS)
 

@@ -510,7 +510,7 @@ class Index:
         self.runs |= {run: replace(self.runs[run], pos=pos) for run, pos in positions.items()}
         self.sweep()
         if left := {run: pos for run, pos in positions.items() if run in self.runs}:
-            self.tx.runs_move(left)
+            self.tx.runs_move(self.topic.tenant_id, self.partition, left)
 
     def sweep(self) -> None:
         """Drops runs that are consumed wholly, as much of them as takes a few milliseconds; a chore does the rest."""

@@ -41,8 +41,8 @@ import apsw
 from ...errors import InvalidArgument, StoreError
 from ...interrupt import SHIELD
 from ..contract import Verb
+from ..sql.rows import Mark
 from .faults import translate
-from .rows import Mark
 from .transaction import SqliteTransaction
 
 Values = Sequence[Any] | Mapping[str, Any]

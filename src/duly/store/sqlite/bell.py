@@ -22,16 +22,11 @@ import os
 import random
 import select
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from ...events import log
-from ..patience import patience_here
+from ..bell import SLOTS, Bell
 
-SLOTS = 1024
 # The slots, and behind them a byte that says whether any process has ever listened: as long as none
 # has, ringing writes nothing. A crash may leave it set, which costs a write a commit and no more.
 _BYTES = SLOTS * 8
@@ -40,77 +35,24 @@ _IN_MODIFY = 0x2
 _POLL_S = 0.005
 
 
-class Ticket(msgspec.Struct, frozen=True):
-    """Slots and how often each had rung when the ticket was taken."""
-
-    slots: tuple[int, ...]
-    rung: tuple[int, ...]
-
-
-class Bell:
+class FileBell(Bell):
     """One process's end of the bell. `path` None: nobody else can hear."""
 
     def __init__(self, path: str | None) -> None:
-        self._lock = threading.Lock()
-        self._rung = [0] * SLOTS
-        self._sleepers: dict[int, list[threading.Lock]] = defaultdict(list)
-        self._listeners: list[Callable[[Collection[int]], None]] = []
+        super().__init__()
         self._file = -1 if path is None else os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._path = path
         self._seen = bytearray(_BYTES)
         self._watcher: threading.Thread | None = None
         self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
-        self._closed = False
         if path is not None and os.fstat(self._file).st_size <= _BYTES:
             # Written out and not left sparse: on a full device a ring must still find its place.
             os.pwrite(self._file, bytes(_BYTES + 1), 0)
         self._shared = None if path is None else mmap.mmap(self._file, _BYTES + 1, prot=mmap.PROT_READ)
 
-    def ticket(self, partitions: Iterable[int], *, here_only: bool = False) -> Ticket:
-        """Remembers how often the partitions have rung so far; `here_only` does without other processes' rings."""
-        slots = tuple({partition % SLOTS for partition in partitions})
-        with self._lock:
-            if self._watcher is None and self._path is not None and not self._closed and not here_only:
-                self._watch()
-            return Ticket(slots, tuple(self._rung[slot] for slot in slots))
-
-    def sleep(self, ticket: Ticket, seconds: float | None) -> None:
-        """Returns when one of the ticket's slots has rung since it was taken, or the time is over.
-
-        Raises Interrupted when this thread's patience ends.
-        """
-        alarm = threading.Lock()
-        alarm.acquire()
-        with patience_here().waking(partial(self._rouse, alarm)):
-            self._sleep(alarm, ticket, seconds)
-
-    def _sleep(self, alarm: threading.Lock, ticket: Ticket, seconds: float | None) -> None:
-        with self._lock:
-            if self._closed or any(
-                self._rung[slot] != then for slot, then in zip(ticket.slots, ticket.rung, strict=True)
-            ):
-                return
-            for slot in ticket.slots:
-                self._sleepers[slot].append(alarm)
-        try:
-            alarm.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
-        finally:
-            with self._lock:
-                for slot in ticket.slots:
-                    if alarm in self._sleepers[slot]:
-                        self._sleepers[slot].remove(alarm)
-
-    def listen(self, listener: Callable[[Collection[int]], None]) -> None:
-        """Calls back with the slots that ring, from now on and also in other processes. It must not wait."""
-        with self._lock:
-            self._listeners.append(listener)
-            if self._watcher is None and self._path is not None and not self._closed:
-                self._watch()
-
-    def _rouse(self, alarm: threading.Lock) -> None:
-        with self._lock:
-            if alarm.locked():
-                alarm.release()
+    def _hear_others(self) -> None:
+        if self._watcher is None and self._path is not None:
+            self._watch()
 
     def ring(self, partitions: Iterable[int]) -> None:
         """Tells everyone, here and in other processes."""
@@ -131,10 +73,6 @@ class Bell:
             # The commit stands. Who waits elsewhere wakes when something is due, or asks again.
             log.warning("other processes cannot be woken: %s", error)
 
-    def ring_all_here(self) -> None:
-        """Wakes everyone in this process: time was moved, or it is time to go."""
-        self._wake(range(SLOTS))
-
     def close(self) -> None:
         """Stops watching and wakes whoever still sleeps."""
         with self._lock:
@@ -154,17 +92,6 @@ class Bell:
         for fd in (self._file, self._stop_read, self._stop_write):
             if fd >= 0:
                 os.close(fd)
-
-    def _wake(self, slots: Collection[int]) -> None:
-        with self._lock:
-            for slot in slots:
-                self._rung[slot] += 1
-                for alarm in self._sleepers.pop(slot, ()):
-                    if alarm.locked():
-                        alarm.release()
-            listeners = tuple(self._listeners)
-        for listener in listeners:
-            listener(slots)
 
     def _watch(self) -> None:
         """Starts the watcher. The slots are read before anyone is told that they have been."""

@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
-from importlib.resources import files
+from functools import partial
 
-_NAME = re.compile(r"^-- ([a-z_]+)$", re.MULTILINE)
+from ..sql.queries import named_queries, numbered_migrations
 
-
-@cache
-def queries() -> dict[str, str]:
-    """Every statement by name. A name alone on a comment line begins a statement."""
-    found: dict[str, str] = {}
-    for path in sorted((files(__package__) / "sql").iterdir(), key=lambda path: path.name):
-        parts = _NAME.split(path.read_text(encoding="utf-8"))
-        for name, text in zip(parts[1::2], parts[2::2], strict=True):
-            if name in found:
-                raise RuntimeError(f"Query {name} is defined twice.")
-            # apsw looks its statement cache up by text: one stripped string, made once.
-            found[name] = "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip()
-    return found
-
-
-@cache
-def migrations() -> list[tuple[int, str]]:
-    """Numbered migrations, in order."""
-    folder = files(__package__) / "migrations"
-    found = [(int(path.name[:4]), path.read_text(encoding="utf-8")) for path in folder.iterdir()]
-    return sorted(found)
+queries = partial(named_queries, __package__)
+migrations = partial(numbered_migrations, __package__)

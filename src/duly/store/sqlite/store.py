@@ -24,10 +24,11 @@ from ...engine.memory import BlockCache
 from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull, Timeout
 from ...events import Event, Listener, tell
 from ...health import Finding
+from ..bell import SLOTS, Ticket
 from ..contract import Backup, Progress, Verb
 from .application import Transaction, held_here, joined
 from .backup import back_up
-from .bell import SLOTS, Bell, Ticket
+from .bell import FileBell
 from .checkpoint import Checkpointer
 from .doctor import FREE_ALERT, examine, room_on_device
 from .faults import translate
@@ -98,7 +99,7 @@ class SqliteStore:
             self._presence.close()
             raise
         try:
-            self._bell = Bell(None if side is None else side + "-bell")
+            self._bell = FileBell(None if side is None else side + "-bell")
             self._gate = Gate(side)
         except OSError as error:
             raise StoreError(f"The files beside {self.path} cannot be opened: {error.strerror}.") from error

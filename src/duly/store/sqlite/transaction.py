@@ -1,469 +1,96 @@
-"""The store contract's transaction on an SQLite connection: one method, one named statement."""
+"""The store contract's transaction on an SQLite connection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
+import apsw
 
-from ...engine.block import Block, Place, decode
-from ...errors import CorruptBlock, StoreError
-from ...topic import GroupSettings, TopicSettings
-from ..contract import (
-    LEASED,
-    AgendaRow,
-    BlockMeta,
-    DeadRow,
-    EventRow,
-    GroupRow,
-    Head,
-    LeaseRow,
-    TopicRow,
-)
-from .stage_rows import StageRows
+from ...engine.memory import BlockCache, Memory
+from ..contract import BlockMeta
+from ..sql.transaction import SqlTransaction
+from .queries import queries
 
-# How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
-_SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
 # Free pages worth giving back: fewer are soon used again.
 _FREE_PAGES_MIN = 512
 # A row of a table by key has so much in its page (of 4096 bytes), and what is more in pages of its own; where SQLite
 # compares keys it reads all of them. Longer blocks are kept out of the table.
 _SHORT_BYTES = 900
 
-_topic_settings = msgspec.json.Decoder(TopicSettings)
-_group_settings = msgspec.json.Decoder(GroupSettings)
-_offsets = msgspec.msgpack.Decoder(tuple[int, ...])
-# Topics mostly share a handful of settings: a hundred thousand of them share the objects too.
-_parsed: dict[str, TopicSettings] = {}
 
-
-def parse_settings(text: str) -> TopicSettings:
-    """Settings as stored, one object for equal texts."""
-    settings = _parsed.get(text)
-    if settings is None:
-        if len(_parsed) > 1000:
-            _parsed.clear()
-        settings = _parsed[text] = _topic_settings.decode(text)
-    return settings
-
-
-class SqliteTransaction(StageRows):
+class SqliteTransaction(SqlTransaction):
     """Rows and blocks inside one transaction."""
 
-    # The store as a whole
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        *,
+        now_ms: int,
+        incarnation: str,
+        memory: Memory | None,
+        cache: BlockCache,
+    ) -> None:
+        super().__init__(now_ms=now_ms, incarnation=incarnation, memory=memory, cache=cache)
+        self._connection = connection
+        self._execute = connection.execute
+        self._sql = queries()
+        self._changes_before = connection.total_changes()
 
-    def store_paused(self) -> str | None:
-        row = self._one("store_paused")
+    @property
+    def wrote(self) -> bool:
+        """Whether it has changed anything so far."""
+        return self._connection.total_changes() != self._changes_before
+
+    def clock_mark(self) -> str | None:
+        """Where the store's clock stood; see store_clock.py."""
+        row = self._one("clock_mark")
         return None if row is None else str(row[0])
 
-    def store_pause(self, why: str | None) -> None:
-        self._rows("definitions_changed")
-        if why is None:
-            self._rows("store_resume")
-        else:
-            self._rows("store_pause", why=why)
+    def clock_mark_put(self, mark: str) -> None:
+        self._rows("clock_mark_put", mark=mark)
 
-    def leased_groups(self) -> list[tuple[int, int]]:
-        return [(partition, group) for partition, group in self._rows("leased_groups")]
+    # How statements run
 
-    # Definitions
+    def _rows(self, query: str, **values: Any) -> Iterable[Any]:
+        return self._execute(self._sql[query], values)
 
-    def tenant_id(self, name: str) -> int | None:
-        row = self._one("tenant_id", name=name)
-        return None if row is None else row[0]
+    def _one(self, query: str, **values: Any) -> Any:
+        return self._execute(self._sql[query], values).fetchone()
 
-    def tenant_insert(self, name: str) -> int:
-        found: int = self._one("tenant_insert", name=name)[0]
-        return found
+    def _count(self, query: str, **values: Any) -> int:
+        self._execute(self._sql[query], values)
+        return self._connection.changes()
 
-    def tenant_name(self, tenant_id: int) -> str:
-        name: str = self._one("tenant_name", tenant=tenant_id)[0]
-        return name
+    def _insert(self, query: str, **values: Any) -> int:
+        self._execute(self._sql[query], values)
+        return self._connection.last_insert_rowid()
 
-    def topic_find(self, tenant: str, name: str) -> TopicRow | None:
-        rows = self._rows("topic_find", tenant=tenant, name=name).fetchall()
-        if not rows:
-            return None
-        topic_id, tenant_id, tenant, name, settings, paused, version, created_at, _ = rows[0]
-        partitions = tuple(row[-1] for row in rows if row[-1] is not None)
-        if not partitions:
-            raise StoreError(f"The partitions of topic {name!r} are missing from the store. Run `duly doctor`.")
-        return TopicRow(
-            topic_id, tenant_id, tenant, name, parse_settings(settings), bool(paused), version, created_at, partitions
-        )
+    def _savepoint(self) -> None:
+        self._execute("SAVEPOINT duly")
 
-    def topic_list(self, tenant: str, after: str, limit: int) -> list[str]:
-        return [name for (name,) in self._rows("topic_list", tenant=tenant, after=after, limit=limit)]
+    def _savepoint_release(self) -> None:
+        self._execute("RELEASE duly")
 
-    def topic_of_partition(self, partition: int) -> TopicRow | None:
-        row = self._one("topic_of_partition", partition=partition)
-        return None if row is None else self.topic_find(*row)
+    def _savepoint_undo(self) -> None:
+        self._execute("ROLLBACK TO duly")
+        self._execute("RELEASE duly")
 
-    def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow:
-        tenant_id = self.tenant_id(tenant) or self.tenant_insert(tenant)
-        text = msgspec.json.encode(settings).decode()
-        (topic_id,) = self._one("topic_insert", tenant=tenant_id, name=name, settings=text, now=self.now_ms)
-        for number in range(settings.partitions):
-            self._one("part_insert", tenant=tenant_id, topic=topic_id, number=number)
-        topic = self.topic_find(tenant, name)
-        assert topic is not None
-        return topic
-
-    def topic_update(self, topic: TopicRow, settings: TopicSettings, paused: bool) -> TopicRow:
-        self._rows("definitions_changed")
-        self._one("topic_update", id=topic.id, settings=msgspec.json.encode(settings).decode(), paused=paused)
-        changed = self.topic_find(topic.tenant, topic.name)
-        assert changed is not None
-        return changed
-
-    def topic_delete(self, topic: TopicRow) -> None:
-        self._rows("definitions_changed")
-        self._rows("topic_delete", id=topic.id)
-        self._rows("part_orphan", topic=topic.id)
-        for query in ("receipts_erase", "ids_erase", "id_blocks_erase", "jobs_erase", "stages_erase"):
-            self._rows(query, tenant=topic.tenant_id, topic=topic.id)
-
-    def group_find(self, topic_id: int, name: str) -> GroupRow | None:
-        row = self._one("group_find", topic=topic_id, name=name)
-        return None if row is None else _group(row)
-
-    def group_list(self, topic_id: int) -> list[GroupRow]:
-        return [_group(row) for row in self._rows("group_list", topic=topic_id)]
-
-    def group_insert(self, topic: TopicRow, name: str, settings: GroupSettings) -> GroupRow:
-        text = msgspec.json.encode(settings).decode()
-        (group_id,) = self._one(
-            "group_insert", tenant=topic.tenant_id, topic=topic.id, name=name, settings=text, now=self.now_ms
-        )
-        return GroupRow(group_id, topic.id, name, settings, False, self.now_ms)
-
-    def group_update(self, group: GroupRow, settings: GroupSettings, paused: bool) -> None:
-        self._rows("definitions_changed")
-        self._rows("group_update", id=group.id, settings=msgspec.json.encode(settings).decode(), paused=paused)
-
-    def group_delete(self, topic: TopicRow, group: GroupRow) -> None:
-        for partition in topic.partitions:
-            place = {"tenant": topic.tenant_id, "partition": partition, "grp": group.id}
-            for query in ("leases_delete", "dead_purge", "cursor_delete"):
-                self._rows(query, **place)
-        self._rows("consumers_delete", tenant=topic.tenant_id, grp=group.id)
-        self._rows("definitions_changed")
-        self._rows("group_delete", id=group.id)
-
-    # The log
-
-    def head(self, tenant_id: int, partition: int) -> Head:
-        row = self._one("head", tenant=tenant_id, partition=partition)
-        if row is None:
-            raise StoreError(f"Partition {partition} is gone from the store. Run `duly doctor`.")
-        first_offset, next_offset, published_at, archived_to, archive_from, look_at = row
-        newest = self._one("block_newest", tenant=tenant_id, partition=partition)
-        if newest is not None:
-            next_offset, published_at = max(next_offset, newest[0]), max(published_at, newest[1])
-        return Head(first_offset, next_offset, published_at, archived_to, archive_from, look_at)
-
-    def head_update(self, tenant_id: int, partition: int, head: Head) -> None:
-        self._rows(
-            "head_update",
-            tenant=tenant_id,
-            partition=partition,
-            first_offset=head.first_offset,
-            next_offset=head.next_offset,
-            published_at=head.published_at,
-            archived_to=head.archived_to,
-            archive_from=head.archive_from,
-        )
+    # What SQLite does its own way
 
     def block_insert(
         self, tenant_id: int, partition: int, meta: BlockMeta, block: Any, stored: bytes, chunk: int | None = None
     ) -> None:
         if len(stored) > _SHORT_BYTES and chunk is None:
             chunk, stored = self.chunk_insert(tenant_id, stored), b""
-        self._rows(
-            "block_insert",
-            tenant=tenant_id,
-            partition=partition,
-            base=meta.base,
-            count=meta.count,
-            bytes=meta.bytes,
-            published_at=meta.published_at,
-            data=stored,
-            chunk=chunk,
-        )
-        if block is not None:
-            self._keep(("block", partition, meta.base), block, meta.bytes)
+        super().block_insert(tenant_id, partition, meta, block, stored, chunk)
 
-    def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Block]:
-        """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
-        at = low
-        while at < high and (cached := self._cached_block(partition, at)) is not None:
-            yield cached
-            at = cached.end
-        if at >= high:
-            return
-        for base, data in self._rows("blocks", tenant=tenant_id, partition=partition, low=at, high=high):
-            block = decode(Place(tenant_id, partition, base), data, self.chunk)
-            if not block.base <= at < block.end:
-                break
-            self._cache.put(("block", partition, block.base), block, len(data) + block.columns.bytes)
-            yield block
-            at = block.end
-        if at < high:
-            raise CorruptBlock(
-                f"Offsets {at} to {high - 1} of partition {partition} are missing from the store. Run `duly doctor`.",
-                partition_id=partition,
-                base=at,
-            )
+    def runs_move(self, tenant_id: int, partition: int, positions: Mapping[int, int]) -> None:  # noqa: ARG002
+        self._connection.executemany(self._sql["run_move"], [{"id": run, "pos": pos} for run, pos in positions.items()])
 
-    def _cached_block(self, partition: int, offset: int) -> Block | None:
-        """The block that holds an offset, if it is at hand."""
-        for key, (block, _) in reversed(self._new.items()):
-            if key[0] == "block" and key[1] == partition and block.base <= offset < block.end:
-                found: Block = block
-                return found
-        return self._cache.block_with(partition, offset)
-
-    def block_metas(
-        self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
-    ) -> Iterator[BlockMeta]:
-        query = "block_metas_newest_first" if newest_first else "block_metas"
-        for row in self._rows(query, tenant=tenant_id, partition=partition, low=low):
-            yield BlockMeta(*row)
-
-    def block_before(self, tenant_id: int, partition: int, offset: int) -> BlockMeta | None:
-        row = self._one("block_before", tenant=tenant_id, partition=partition, offset=offset)
-        return None if row is None else BlockMeta(*row)
-
-    def blocks_delete(self, tenant_id: int, partition: int, below: int, limit: int) -> int:
-        return self._drop_blocks("blocks_delete", tenant=tenant_id, partition=partition, below=below, limit=limit)
-
-    def log_size(self, tenant_id: int, partition: int, low: int) -> tuple[int, int]:
-        blocks, size = self._one("log_size", tenant=tenant_id, partition=partition, low=low)
-        return blocks, size
-
-    def kept_insert(self, tenant_id: int, partition: int, offset: int, stored: bytes) -> None:
-        self._rows("kept_insert", tenant=tenant_id, partition=partition, offset=offset, data=stored)
-
-    def kept(self, tenant_id: int, partition: int, offset: int) -> Block:
-        row = self._one("kept", tenant=tenant_id, partition=partition, offset=offset)
-        if row is None:
-            raise CorruptBlock(
-                f"The message at offset {offset} of partition {partition} is missing. Run `duly doctor`.",
-                partition_id=partition,
-                base=offset,
-            )
-        return decode(Place(tenant_id, partition, offset), row[0])
-
-    def kept_offsets(self, tenant_id: int, partition: int) -> list[int]:
-        return [offset for (offset,) in self._rows("kept_offsets", tenant=tenant_id, partition=partition)]
-
-    def kept_delete(self, tenant_id: int, partition: int, offset: int) -> None:
-        self._rows("kept_delete", tenant=tenant_id, partition=partition, offset=offset)
-
-    # Publish ids
-
-    def block_head(self, tenant_id: int, partition: int, base: int, size: int) -> bytes:
-        row = self._one("block_head", tenant=tenant_id, partition=partition, base=base, size=size)
-        # A long block whose chunk is lost has none.
-        return b"" if row is None or row[0] is None else row[0]
-
-    def gone_insert(self, tenant_id: int, partition: int, base: int, until_ms: int, publishes: bytes) -> None:
-        place = {"tenant": tenant_id, "partition": partition, "base": base}
-        self._rows("gone_insert", **place, until=until_ms, publishes=publishes)
-
-    def gone(self, tenant_id: int, partition: int) -> Iterator[tuple[int, bytes]]:
-        yield from self._rows("gone", tenant=tenant_id, partition=partition)
-
-    def gone_expire(self, now_ms: int, limit: int) -> int | None:
-        self._rows("gone_expire", now=now_ms, limit=limit)
-        until: int | None = self._one("gone_next")[0]
-        return until
-
-    def receipt(self, topic: TopicRow, publish_id: str) -> bytes | None:
-        row = self._one("receipt", tenant=topic.tenant_id, topic=topic.id, publish_id=publish_id, now=self.now_ms)
-        return None if row is None else row[0]
-
-    def receipt_insert(self, topic: TopicRow, publish_id: str, expires_at: int, receipt: bytes) -> None:
-        self._rows(
-            "receipt_insert",
-            tenant=topic.tenant_id,
-            topic=topic.id,
-            publish_id=publish_id,
-            expires_at=expires_at,
-            receipt=receipt,
-        )
-
-    def receipts_expire(self, now_ms: int, limit: int) -> int | None:
-        self._rows("receipts_expire", now=now_ms, limit=limit)
-        row = self._one("receipt_oldest")
-        return None if row is None else row[0]
-
-    # Groups at work
-
-    def cursor(self, tenant_id: int, partition: int, group: int) -> int:
-        row = self._one("cursor", tenant=tenant_id, partition=partition, grp=group)
-        if row is None:
-            raise StoreError(f"Group {group} has no cursor in partition {partition}. Run `duly doctor`.")
-        offset: int = row[0]
-        return offset
-
-    def cursor_update(self, tenant_id: int, partition: int, group: int, offset: int) -> None:
-        self._rows("cursor_update", tenant=tenant_id, partition=partition, grp=group, offset=offset)
-
-    def lease(self, tenant_id: int, lease_id: int) -> LeaseRow | None:
-        row = self._one("lease", tenant=tenant_id, id=lease_id)
-        return None if row is None else _lease(row)
-
-    def lease_insert(self, row: LeaseRow) -> int:
-        self._rows(
-            "lease_insert",
-            tenant=row.tenant_id,
-            partition=row.partition,
-            grp=row.group,
-            due_at=row.due_at,
-            state=row.state,
-            consumer=row.consumer,
-            claimed_at=row.claimed_at,
-            base=row.base,
-            count=row.count,
-            live=row.live,
-            attempts=row.attempts,
-            alone=row.alone,
-            suspect=row.suspect,
-            offsets=None if row.offsets is None else msgspec.msgpack.encode(row.offsets),
-            settled=row.settled,
-            history=row.history,
-            keys=row.keys,
-            marked=row.marked,
-        )
-        return self._connection.last_insert_rowid()
-
-    def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
-        self._rows("lease_settle", id=row.id, settled=settled, live=live)
-
-    def lease_mark(self, lease_id: int) -> None:
-        self._rows("lease_mark", id=lease_id)
-
-    def lease_extend(self, row: LeaseRow, due_at: int) -> None:
-        self._rows("lease_extend", id=row.id, due_at=due_at)
-
-    def lease_delete(self, tenant_id: int, lease_id: int) -> LeaseRow | None:
-        row = self._one("lease_delete", tenant=tenant_id, id=lease_id)
-        return None if row is None else _lease(row)
-
-    def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
-        row = self._one("lease_end", tenant=tenant_id, id=lease_id, grp=group, leased=LEASED)
-        return None if row is None else _lease(row)
-
-    def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
-        rows = self._rows("leases_due", tenant=tenant_id, partition=partition, grp=group, now=now_ms, limit=limit)
-        return [_lease(row) for row in rows]
-
-    def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
-        for row in self._rows("leases", tenant=tenant_id, partition=partition, grp=group):
-            yield _lease(row)
-
-    def lease_next_due(self, tenant_id: int, partition: int, group: int) -> int | None:
-        due_at: int | None = self._one("lease_next_due", tenant=tenant_id, partition=partition, grp=group)[0]
-        return due_at
-
-    def leases_delete(self, tenant_id: int, partition: int, group: int) -> int:
-        return self._count("leases_delete", tenant=tenant_id, partition=partition, grp=group)
-
-    def dead_insert(self, row: DeadRow) -> None:
-        self._rows(
-            "dead_insert",
-            tenant=row.tenant_id,
-            partition=row.partition,
-            grp=row.group,
-            offset=row.offset,
-            buried_at=row.buried_at,
-            attempts=row.attempts,
-            reason=row.reason,
-            history=row.history,
-        )
-
-    def dead(self, tenant_id: int, partition: int, group: int, after: int, limit: int) -> list[DeadRow]:
-        rows = self._rows("dead", tenant=tenant_id, partition=partition, grp=group, after=after, limit=limit)
-        return [DeadRow(*row) for row in rows]
-
-    def dead_delete(self, row: DeadRow) -> None:
-        self._rows("dead_delete", tenant=row.tenant_id, partition=row.partition, grp=row.group, offset=row.offset)
-
-    def dead_count(self, tenant_id: int, partition: int, group: int) -> int:
-        count: int = self._one("dead_count", tenant=tenant_id, partition=partition, grp=group)[0]
-        return count
-
-    def dead_purge(self, tenant_id: int, partition: int, group: int) -> int:
-        return self._count("dead_purge", tenant=tenant_id, partition=partition, grp=group)
-
-    def consumer_seen(self, tenant_id: int, group: int, name: str, *, active: bool) -> None:
-        key = ("seen", group, name)
-        seen = self.recall(key)
-        if seen is None or self.now_ms - seen >= (_SEEN_ACTIVE_MS if active else _SEEN_IDLE_MS):
-            self._rows("consumer_seen", tenant=tenant_id, grp=group, name=name, now=self.now_ms)
-            self.remember(key, self.now_ms)
-
-    def consumers(self, tenant_id: int, group: int) -> list[tuple[str, int]]:
-        return list(self._rows("consumers", tenant=tenant_id, grp=group))
-
-    def consumer_count(self, tenant_id: int, topic: int) -> int:
-        count: int = self._one("consumer_count", tenant=tenant_id, topic=topic)[0]
-        return count
-
-    def has_consumer(self, tenant_id: int, group: int, name: str) -> bool:
-        return self._one("has_consumer", tenant=tenant_id, grp=group, name=name) is not None
-
-    def consumers_forget(self, before_ms: int) -> bool:
-        self._rows("consumers_forget", before=before_ms)
-        return self._one("any_consumer") is not None
-
-    def consumer_groups(self, tenant: str, name: str) -> list[tuple[str, str]]:
-        return list(self._rows("consumer_groups", tenant=tenant, name=name))
-
-    # Events
-
-    def events_insert(self, tenant_id: int, data: bytes) -> None:
-        self._rows("events_insert", tenant=tenant_id, data=data)
-
-    def event_rows(self, limit: int) -> list[EventRow]:
-        return [EventRow(*row) for row in self._rows("event_rows", limit=limit)]
-
-    def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:
-        for (data,) in self._rows("event_rows_of", tenant=tenant_id):
-            yield data
-
-    def event_rows_delete(self, upto: int) -> None:
-        self._rows("event_rows_delete", upto=upto)
-
-    # Chores
-
-    def agenda_put(self, row: AgendaRow) -> None:
-        if row.partition:
-            self._rows("part_look", tenant=row.tenant_id, partition=row.partition, due_at=row.due_at)
-        else:
-            self._rows("agenda_put", chore=row.chore, due_at=row.due_at)
-
-    def agenda_next(self) -> AgendaRow | None:
-        row = self._one("agenda_next")
-        return None if row is None else AgendaRow(*row)
-
-    def agenda_delete(self, row: AgendaRow) -> None:
-        if row.partition:
-            self._rows("part_look", tenant=row.tenant_id, partition=row.partition, due_at=None)
-        else:
-            self._rows("agenda_delete", chore=row.chore)
-
-    def erase(self, tenant_id: int, partition: int, limit: int) -> bool:
-        place = {"tenant": tenant_id, "partition": partition}
-        if self.blocks_delete(tenant_id, partition, 2**62, limit) == limit:
-            return True
-        self._rows("kept_erase", **place)
-        self._rows("gone_erase", **place)
-        self.queue_erase(tenant_id, partition)
-        self._rows("part_delete", partition=partition)
-        return False
+    def event_rows_delete(self, ids: Sequence[int]) -> None:
+        # They are read in order, and nobody else writes meanwhile: all up to the last.
+        self._rows("event_rows_delete", upto=ids[-1])
 
     def give_back_space(self, pages_max: int) -> bool:
         ((free,),) = self._execute("PRAGMA freelist_count")
@@ -472,53 +99,3 @@ class SqliteTransaction(StageRows):
             return False
         self._execute(f"PRAGMA incremental_vacuum({min(free, pages_max)})").fetchall()
         return free - pages_max >= _FREE_PAGES_MIN
-
-
-def _group(row: Any) -> GroupRow:
-    group_id, topic_id, name, settings, paused, created_at = row
-    return GroupRow(group_id, topic_id, name, _group_settings.decode(settings), bool(paused), created_at)
-
-
-def _lease(row: Any) -> LeaseRow:
-    (
-        lease_id,
-        tenant_id,
-        partition,
-        group,
-        due_at,
-        state,
-        consumer,
-        claimed_at,
-        base,
-        count,
-        live,
-        attempts,
-        alone,
-        suspect,
-        offsets,
-        settled,
-        history,
-        keys,
-        marked,
-    ) = row
-    return LeaseRow(
-        tenant_id=tenant_id,
-        partition=partition,
-        group=group,
-        due_at=due_at,
-        state=state,
-        consumer=consumer,
-        claimed_at=claimed_at,
-        base=base,
-        count=count,
-        live=live,
-        attempts=attempts,
-        offsets=None if offsets is None else _offsets.decode(offsets),
-        settled=settled,
-        alone=bool(alone),
-        suspect=bool(suspect),
-        history=history,
-        keys=keys,
-        marked=bool(marked),
-        id=lease_id,
-    )

@@ -43,14 +43,14 @@ import apsw
 from ...clock import Clock, monotonic_s
 from ...engine.fair_queue import FairQueue
 from ...engine.memory import BlockCache, Memory
-from ...engine.publish import Remember, remember_publish
 from ...engine.record import write_records
-from ...errors import Busy, Closed, Error, PublishUnknown, StoreError, StoreFull, Timeout
+from ...errors import Busy, Closed, Error, StoreError, StoreFull, Timeout
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
 from ..contract import Aftermath, Verb
+from ..jobs import FINISHED, GIVEN, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
 from .application import Authorizer, Hold
-from .bell import Bell
+from .bell import FileBell
 from .checkpoint import Checkpointer
 from .faults import translate
 from .fork_gate import ForkGate
@@ -68,48 +68,8 @@ _REBUILD_WAIT_S = 5.0
 _MARK = "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
 
 
-_GIVEN, _QUEUED, _RUNNING, _FINISHED = range(4)
-
 # A job that costs no more is handed over without the lock, and bounded by number alone.
 _SMALL_COST = 1024
-
-
-class Job:
-    """One command on its way through the writer."""
-
-    __slots__ = (
-        "abandoned",
-        "answer",
-        "caller",
-        "command",
-        "cost",
-        "done",
-        "follower",
-        "publish_id",
-        "stage",
-        "tenant",
-        "then",
-        "verb",
-    )
-
-    def __init__(self, verb: Verb[Any, Any], command: Any, tenant: str, publish_id: str, cost: int = 0) -> None:
-        self.verb = verb
-        self.command = command
-        self.tenant = tenant
-        self.cost = cost
-        self.publish_id = publish_id
-        # Who waits for the answer; nobody does for the writer's own.
-        self.caller: threading.Thread | None = threading.current_thread()
-        # Told the answer instead of a caller who waits.
-        self.then: Callable[[Any], None] | None = None
-        self.answer: Any = None
-        # All three under the writer's lock: how far it has come, whether its caller gave up, and whom that
-        # caller wakes when it has been woken itself.
-        self.stage = _GIVEN
-        self.abandoned = False
-        self.follower: Job | None = None
-        self.done = threading.Lock()
-        self.done.acquire()
 
 
 class Writer:
@@ -122,7 +82,7 @@ class Writer:
         clock: Clock,
         incarnation: str,
         cache: BlockCache,
-        bell: Bell,
+        bell: FileBell,
         gate: Gate,
         inside: ForkGate,
         checkpointer: Checkpointer | None,
@@ -182,12 +142,12 @@ class Writer:
         if job.caller is self._thread:
             return self._run_inside(job)
         if self._run_here(job):
-            return _answer(job)
+            return answer_of(job)
         self._hand_over(job, deadline)
         withdrawn = self._wait(job, deadline)
         if job.abandoned:
             self._give_up(job, withdrawn=withdrawn)
-        return _answer(job)
+        return answer_of(job)
 
     def submit(
         self,
@@ -243,7 +203,7 @@ class Writer:
             aftermath = self._transact(lambda: [job], until=monotonic_s() + _BUSY_S)
         assert aftermath is not None
         self._tell(aftermath)
-        return _answer(job)
+        return answer_of(job)
 
     def _hand_over(self, job: Job, deadline: float | None) -> None:
         if self._full() or job.cost > _SMALL_COST or self._closing:
@@ -253,7 +213,7 @@ class Writer:
         # Read after the job is there, and set before the thread looks: one of the two notices the other.
         if self._asleep or self._closing:
             with self._changed:
-                if self._ended and job.stage == _GIVEN:
+                if self._ended and job.stage == GIVEN:
                     raise Closed()
                 self._changed.notify_all()
 
@@ -269,20 +229,20 @@ class Writer:
                     raise Busy()
             if self._closing:
                 raise Closed()
-            job.stage = _QUEUED
+            job.stage = QUEUED
             self._queue.put(job.tenant, job.cost, job)
 
     def _abandon(self, job: Job) -> bool:
         """The caller waits no longer. True if the job was withdrawn in time; a finished one is not abandoned."""
         with self._changed:
-            job.abandoned = job.stage != _FINISHED
-            return job.stage == _GIVEN or (job.stage == _QUEUED and self._queue.remove(job.tenant, job))
+            job.abandoned = job.stage != FINISHED
+            return job.stage == GIVEN or (job.stage == QUEUED and self._queue.remove(job.tenant, job))
 
     def _give_up(self, job: Job, *, withdrawn: bool) -> NoReturn:
         if withdrawn:
             raise Timeout()
         if job.publish_id:
-            raise _unknown(job)
+            raise unknown(job)
         raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
 
     def holding_pen(self) -> AbstractContextManager[bool]:
@@ -362,11 +322,11 @@ class Writer:
             while self._given:
                 job = self._given.popleft()
                 if not job.abandoned:
-                    job.stage = _QUEUED
+                    job.stage = QUEUED
                     self._queue.put(job.tenant, job.cost, job)
             jobs = self._queue.take(_JOBS_A_TRANSACTION, _COST_A_TRANSACTION)
             for job in jobs:
-                job.stage = _RUNNING
+                job.stage = RUNNING
             if was_full:
                 self._changed.notify_all()
         return jobs
@@ -403,7 +363,7 @@ class Writer:
                 self._tell_full(error)
                 jobs = take() if jobs is None else jobs
                 for job in jobs:
-                    job.answer = _unknown(job) if job.publish_id and isinstance(error, _Doubt) else error
+                    job.answer = unknown(job) if job.publish_id and isinstance(error, _Doubt) else error
             self._bell.ring(aftermath.rings)
             self._finish(jobs)
             self._checkpoint(aftermath)
@@ -434,7 +394,7 @@ class Writer:
         told: list[Job] = []
         with self._changed:
             for job in jobs:
-                job.stage = _FINISHED
+                job.stage = FINISHED
                 if job.then is not None:
                     told.append(job)
                 elif job.caller is threading.main_thread() and not job.abandoned:
@@ -443,7 +403,7 @@ class Writer:
                 elif job.caller is not None and not job.abandoned:
                     job.follower, first = first, job
                 elif job.publish_id and not isinstance(job.answer, Exception):
-                    self._given.append(_remembering(job))
+                    self._given.append(remembering(job))
         if first is not None:
             first.done.release()
         for job in told:
@@ -582,10 +542,10 @@ class Writer:
     def _work(self, connection: apsw.Connection, jobs: Sequence[Job], patience_s: float) -> SqliteTransaction:
         """Everything of a transaction but its beginning and its end."""
         tx = self._begin(connection)
-        groups = [list(group) for _, group in itertools.groupby(jobs, key=_verb)]
+        groups = [list(group) for _, group in itertools.groupby(jobs, key=verb_of)]
         try:
             for group in groups:
-                _run_together(tx, group)
+                run_together(tx, group)
             return tx
         except apsw.Error:
             raise
@@ -628,7 +588,7 @@ class Writer:
         """Runs neighbouring jobs of one verb, together if possible, else each alone."""
         mark = tx.mark()
         try:
-            _run_together(tx, jobs)
+            run_together(tx, jobs)
         except apsw.Error:
             raise
         except Exception as error:
@@ -743,23 +703,6 @@ class Writer:
         self._in_doubt = False
 
 
-def _remembering(job: Job) -> Job:
-    """A job of the writer's own: keeps what a publisher that gave up was not told."""
-    own = Job(remember_publish, Remember(job.command, job.answer), job.tenant, "")
-    own.caller = None
-    return own
-
-
-def _verb(job: Job) -> Verb[Any, Any]:
-    return job.verb
-
-
-def _run_together(tx: SqliteTransaction, jobs: list[Job]) -> None:
-    answers = jobs[0].verb(tx, [job.command for job in jobs])
-    for job, answer in zip(jobs, answers, strict=True):
-        job.answer = answer
-
-
 def _take_lock(connection: apsw.Connection, patience_s: float) -> None:
     """Begins a transaction. Whoever queues at the gate finds the lock free; a foreign program may hold it."""
     until = monotonic_s() + patience_s
@@ -813,17 +756,3 @@ class _Doubt(StoreError):
     """It is unknown whether the transaction was stored."""
 
     code = StoreError.code
-
-
-def _answer(job: Job) -> Any:
-    if isinstance(job.answer, Exception):
-        raise job.answer
-    return job.answer
-
-
-def _unknown(job: Job) -> PublishUnknown:
-    return PublishUnknown(
-        f"It is unknown whether the batch was stored. Publish it again with publish_id={job.publish_id!r}: "
-        "it is stored once, whatever happened.",
-        publish_id=job.publish_id,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -62,11 +62,7 @@ class QueueRows(Rows):
         return [RunRow(*row) for row in rows]
 
     def run_insert(self, tenant_id: int, row: RunRow) -> int:
-        self._rows("run_insert", tenant=tenant_id, **values_of(row))
-        return self._connection.last_insert_rowid()
-
-    def runs_move(self, positions: Mapping[int, int]) -> None:
-        self._connection.executemany(self._sql["run_move"], [{"id": run, "pos": pos} for run, pos in positions.items()])
+        return self._insert("run_insert", tenant=tenant_id, **values_of(row))
 
     def run_update(self, row: RunRow) -> None:
         self._rows("run_update", **values_of(row))
@@ -217,8 +213,7 @@ class QueueRows(Rows):
 
     def id_run_insert(self, tenant_id: int, row: IdRunRow) -> int:
         self.remember(("id runs", row.topic), None)
-        self._rows("id_run_insert", tenant=tenant_id, **values_of(row))
-        return self._connection.last_insert_rowid()
+        return self._insert("id_run_insert", tenant=tenant_id, **values_of(row))
 
     def id_run_delete(self, tenant_id: int, topic: int, run: int) -> None:
         self.remember(("id runs", topic), None)

@@ -1,56 +1,63 @@
-"""What every statement of a transaction goes through: named queries, memory, cache, savepoints."""
+"""What every statement of a transaction goes through: named queries, memory, cache, savepoints.
+
+Both stores that speak SQL share the rows (transaction.py, queue_rows.py, stage_rows.py). What differs is how a
+statement reaches its database; a store says that in the few methods below that are not implemented here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-import apsw
 import msgspec
 
 from ...engine.memory import BlockCache, Memory
 from ..contract import Aftermath
-from .queries import queries
 
 # Where memory, new things, events and rings stood.
 Mark = tuple[int, int, tuple[int, int], set[int]]
 
 
 class Rows:
-    """One transaction on a connection. Without `memory` it is a reader's."""
+    """One transaction. Without `memory` it is a reader's."""
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        *,
-        now_ms: int,
-        incarnation: str,
-        memory: Memory | None,
-        cache: BlockCache,
-    ) -> None:
+    def __init__(self, *, now_ms: int, incarnation: str, memory: Memory | None, cache: BlockCache) -> None:
         self.now_ms = now_ms
         self.incarnation = incarnation
         self.aftermath = Aftermath()
-        self._connection = connection
-        self._execute = connection.execute
         self._memory = memory
         self._cache = cache
         # What this transaction wrote, for the cache once it is committed: ids of one rolled back are used again.
         self._new: dict[tuple[Any, ...], tuple[Any, int]] = {}
-        self._sql = queries()
-        self._changes_before = connection.total_changes()
 
-    @property
-    def wrote(self) -> bool:
-        """Whether it has changed anything so far."""
-        return self._connection.total_changes() != self._changes_before
+    # What a store has to add
 
-    def clock_mark(self) -> str | None:
-        """Where the store's clock stood; see store_clock.py."""
-        row = self._execute(self._sql["clock_mark"]).fetchone()
-        return None if row is None else str(row[0])
+    def _rows(self, query: str, **values: Any) -> Iterable[Any]:
+        """Runs a named statement; its rows."""
+        raise NotImplementedError
 
-    def clock_mark_put(self, mark: str) -> None:
-        self._execute(self._sql["clock_mark_put"], {"mark": mark})
+    def _one(self, query: str, **values: Any) -> Any:
+        """The first row of a named statement, or None."""
+        raise NotImplementedError
+
+    def _count(self, query: str, **values: Any) -> int:
+        """Runs a named statement; how many rows it changed."""
+        raise NotImplementedError
+
+    def _insert(self, query: str, **values: Any) -> int:
+        """Inserts a row and answers the id that it got."""
+        raise NotImplementedError
+
+    def _savepoint(self) -> None:
+        raise NotImplementedError
+
+    def _savepoint_release(self) -> None:
+        raise NotImplementedError
+
+    def _savepoint_undo(self) -> None:
+        raise NotImplementedError
+
+    # Memory and cache
 
     def recall(self, key: tuple[Any, ...]) -> Any:
         return None if self._memory is None else self._memory.get(key)
@@ -72,19 +79,18 @@ class Rows:
 
     def mark(self) -> Mark:
         """A savepoint, with everything that is kept beside the rows."""
-        self._execute("SAVEPOINT duly")
+        self._savepoint()
         memory = 0 if self._memory is None else self._memory.mark()
         told = (len(self.aftermath.events), len(self.aftermath.records))
         return memory, len(self._new), told, set(self.aftermath.rings)
 
     def release(self) -> None:
         """Keeps what was done since the last mark."""
-        self._execute("RELEASE duly")
+        self._savepoint_release()
 
     def back_to(self, mark: Mark) -> None:
         """Undoes what was done since the mark."""
-        self._execute("ROLLBACK TO duly")
-        self._execute("RELEASE duly")
+        self._savepoint_undo()
         self._cache.clear()
         memory, blocks, (events, records), rings = mark
         if self._memory is not None:
@@ -94,16 +100,6 @@ class Rows:
         del self.aftermath.events[events:]
         del self.aftermath.records[records:]
         self.aftermath.rings = rings
-
-    def _rows(self, query: str, **values: Any) -> Any:
-        return self._execute(self._sql[query], values)
-
-    def _one(self, query: str, **values: Any) -> Any:
-        return self._execute(self._sql[query], values).fetchone()
-
-    def _count(self, query: str, **values: Any) -> int:
-        self._execute(self._sql[query], values)
-        return self._connection.changes()
 
 
 def values_of(row: msgspec.Struct) -> dict[str, Any]:

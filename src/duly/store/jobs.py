@@ -1,0 +1,86 @@
+"""Commands on their way through a store's writer, whichever it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..engine.publish import Remember, remember_publish
+from ..errors import PublishUnknown
+from .contract import Transaction, Verb
+
+GIVEN, QUEUED, RUNNING, FINISHED = range(4)
+
+
+class Job:
+    """One command on its way through the writer."""
+
+    __slots__ = (
+        "abandoned",
+        "answer",
+        "caller",
+        "command",
+        "cost",
+        "done",
+        "follower",
+        "publish_id",
+        "stage",
+        "tenant",
+        "then",
+        "verb",
+    )
+
+    def __init__(self, verb: Verb[Any, Any], command: Any, tenant: str, publish_id: str, cost: int = 0) -> None:
+        self.verb = verb
+        self.command = command
+        self.tenant = tenant
+        self.cost = cost
+        self.publish_id = publish_id
+        # Who waits for the answer; nobody does for the writer's own.
+        self.caller: threading.Thread | None = threading.current_thread()
+        # Told the answer instead of a caller who waits.
+        self.then: Callable[[Any], None] | None = None
+        self.answer: Any = None
+        # All three under the writer's lock: how far it has come, whether its caller gave up, and whom that
+        # caller wakes when it has been woken itself.
+        self.stage = GIVEN
+        self.abandoned = False
+        self.follower: Job | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+def remembering(job: Job) -> Job:
+    """A job of the writer's own: keeps what a publisher that gave up was not told."""
+    own = Job(remember_publish, Remember(job.command, job.answer), job.tenant, "")
+    own.caller = None
+    return own
+
+
+def verb_of(job: Job) -> Verb[Any, Any]:
+    """What it runs."""
+    return job.verb
+
+
+def run_together(tx: Transaction, jobs: list[Job]) -> None:
+    """Runs jobs of one verb as one call."""
+    answers = jobs[0].verb(tx, [job.command for job in jobs])
+    for job, answer in zip(jobs, answers, strict=True):
+        job.answer = answer
+
+
+def answer_of(job: Job) -> Any:
+    """The answer; one that is an error is raised."""
+    if isinstance(job.answer, Exception):
+        raise job.answer
+    return job.answer
+
+
+def unknown(job: Job) -> PublishUnknown:
+    """What a publisher is told whose commit is in doubt."""
+    return PublishUnknown(
+        f"It is unknown whether the batch was stored. Publish it again with publish_id={job.publish_id!r}: "
+        "it is stored once, whatever happened.",
+        publish_id=job.publish_id,
+    )
