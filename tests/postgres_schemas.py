@@ -22,13 +22,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
 
-from tests.postgres_server import PostgresServer
+import duly
+from tests.postgres_server import PostgresServer, version_is_here
 
 VERSIONS = tuple(int(version) for version in os.environ.get("DULY_TEST_POSTGRES", "16").split(","))
 GIVEN = os.environ.get("DULY_TEST_DSN")
@@ -174,6 +176,24 @@ def _write(connection: _Connection, schema: str, table: str, rows: bytes) -> Non
     asked = sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(schema, table))
     with connection.cursor().copy(asked) as copy:
         copy.write(rows)
+
+
+def why_not() -> str | None:
+    """Why there can be no tests on PostgreSQL here; None when there can."""
+    if find_spec("duly.store.postgres") is None:
+        return "Duly has no PostgreSQL store here"
+    if GIVEN is None and not version_is_here(VERSIONS[0]):
+        return f"there is no PostgreSQL {VERSIONS[0]} here"
+    return None
+
+
+@cache
+def schemas() -> Schemas:
+    """Those of this process, in its own database."""
+    opened = Schemas(database(), lambda url: duly.connect(url, clock=duly.ManualClock()).close())
+    # Before the server is stopped, and before the database is dropped.
+    atexit.register(opened.close)
+    return opened
 
 
 @cache
