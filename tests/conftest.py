@@ -6,11 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import duly
 from tests import postgres_schemas
+from tests.postgres_server import PostgresServer, version_is_here
 
 # A run that was started in the background ignores it, and so would every program that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -27,7 +29,7 @@ def scaled(small: int, full: int) -> int:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     left_out = postgres_schemas.why_not()
     if left_out:
-        terminalreporter.write_line(f"No test ran on PostgreSQL: {left_out}.")
+        terminalreporter.write_line(f"The conformance suite did not run on PostgreSQL: {left_out}.")
 
 
 @pytest.fixture
@@ -82,3 +84,20 @@ def fresh_store_url() -> Iterator[Callable[[], str]]:
     yield take
     for url in taken:
         schemas.give_back(url)
+
+
+@pytest.fixture
+def postgres_server() -> Iterator[Callable[..., PostgresServer]]:
+    """Starts PostgreSQL servers for this test alone, to be killed and paused: PostgresServer's arguments, or none."""
+    started: list[PostgresServer] = []
+
+    def start(version: int = postgres_schemas.VERSIONS[0], **settings: Any) -> PostgresServer:
+        if not version_is_here(version):
+            pytest.skip(f"There is no PostgreSQL {version} here.")
+        started.append(PostgresServer(version, **settings))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()

@@ -57,6 +57,7 @@ class Schemas:
         self._prepare = prepare
         self._connection = psycopg.connect(database, autocommit=True, options="-c lock_timeout=2s")
         self._births: dict[str, Birth] = {}
+        self._there_before: dict[str, set[int]] = {}
         self._free: list[str] = []
         self._made = 0
 
@@ -67,7 +68,9 @@ class Schemas:
             self._prepare(self.url(name))
             self._births[name] = _birth(self._connection, name)
             self._free.append(name)
-        return self.url(self._free.pop())
+        name = self._free.pop()
+        self._there_before[name] = self._others()
+        return self.url(name)
 
     def take_unmade(self) -> str:
         """The URL of a store that is not made yet: whoever connects first makes it."""
@@ -77,7 +80,7 @@ class Schemas:
         """Ends the use of a schema. What is still connected to it loses it."""
         name = url.rpartition("schema=")[2]
         birth = self._births.get(name)
-        if birth is not None and self._is_alone() and recycle(self._connection, name, birth):
+        if birth is not None and self._is_left(name) and recycle(self._connection, name, birth):
             self._free.append(name)
         else:
             self._births.pop(name, None)
@@ -93,15 +96,19 @@ class Schemas:
         self._made += 1
         return f"test_{self._made}"
 
-    def _is_alone(self) -> bool:
-        """Whether nobody else is in the database. Who has just left takes a moment to be gone."""
-        others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    def _is_left(self, name: str) -> bool:
+        """Whether nobody is connected who came after the schema was taken. Who has just left takes a moment to go."""
         deadline = time.monotonic() + 1
-        while self._connection.execute(f"{others} AND backend_type = 'client backend'".encode()).fetchone() != (0,):
+        while self._others() - self._there_before[name]:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.001)
         return True
+
+    def _others(self) -> set[int]:
+        """The sessions in the database, by process number."""
+        others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        return {pid for (pid,) in self._connection.execute(f"{others} AND backend_type = 'client backend'".encode())}
 
 
 def recycle(connection: _Connection, schema: str, birth: Birth) -> bool:
@@ -187,39 +194,50 @@ def why_not() -> str | None:
     return None
 
 
+def schemas(version: int = VERSIONS[0]) -> Schemas:
+    """Those of this process on its server of that version."""
+    return _schemas(version)
+
+
+def database(version: int = VERSIONS[0]) -> str:
+    """The URL of this process's own database: on the server in DULY_TEST_DSN, or else on its own of that version."""
+    return server(version).dsn() if GIVEN is None else _database_there(GIVEN)
+
+
+def server(version: int = VERSIONS[0]) -> PostgresServer:
+    """The server of this process of that version, started. For tests that do it no harm."""
+    return _server(version)
+
+
 @cache
-def schemas() -> Schemas:
-    """Those of this process, in its own database."""
-    opened = Schemas(database(), lambda url: duly.connect(url, clock=duly.ManualClock()).close())
+def _schemas(version: int) -> Schemas:
+    opened = Schemas(database(version), lambda url: duly.connect(url, clock=duly.ManualClock()).close())
     # Before the server is stopped, and before the database is dropped.
     atexit.register(opened.close)
     return opened
 
 
 @cache
-def server(version: int = VERSIONS[0]) -> PostgresServer:
-    """The server of this process of that version, started. For tests that do it no harm."""
+def _server(version: int) -> PostgresServer:
     started = PostgresServer(version, fsync=False)
     started.start()
     return started
 
 
 @cache
-def database() -> str:
-    """The URL of this process's own database: on the server in DULY_TEST_DSN, or else on one that is started for it."""
-    if GIVEN is None:
-        return server().dsn()
-    name = f"duly_test_{secrets.token_hex(6)}"
-    with psycopg.connect(GIVEN, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    atexit.register(_drop_database, GIVEN, name, os.getpid())
-    parts = urlsplit(GIVEN)
+def _database_there(given: str) -> str:
+    parts = urlsplit(given)
     if parts.query:
         raise ValueError("DULY_TEST_DSN must be a URL without parameters.")
+    name = f"duly_test_{secrets.token_hex(6)}"
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    atexit.register(_drop_database, given, name, os.getpid())
     return urlunsplit(parts._replace(path=f"/{name}"))
 
 
 def _drop_database(given: str, name: str, owner: int) -> None:
+    # A child that a test forked runs the handlers of its parent, whose database this is.
     if os.getpid() == owner:
         with psycopg.connect(given, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())

@@ -83,6 +83,15 @@ def test_one_that_somebody_is_still_connected_to_is_not_given_again(schemas: Sch
         assert schemas.take() != url
 
 
+def test_one_is_given_again_though_somebody_is_busy_with_another(schemas: Schemas) -> None:
+    other = schemas.take()
+    with psycopg.connect(database()) as busy:
+        busy.execute(f"SELECT * FROM {name_of(other)}.meta".encode())
+        url = schemas.take()
+        schemas.give_back(url)
+        assert schemas.take() == url
+
+
 def test_one_that_is_not_made_is_dropped_after_its_use(schemas: Schemas) -> None:
     url = schemas.take_unmade()
     make_tables(url)

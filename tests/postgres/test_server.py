@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,17 +15,14 @@ import psutil
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, version_is_here
+from tests.conftest import FULL
+from tests.postgres_schemas import VERSIONS
+from tests.postgres_server import PostgresServer
 
 
-@pytest.fixture(params=[15, 16, 18])
-def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
-    if not version_is_here(request.param):
-        pytest.skip(f"There is no PostgreSQL {request.param} here.")
-    server = PostgresServer(request.param)
-    server.start()
-    yield server
-    server.close()
+@pytest.fixture(params=[15, 16, 18] if FULL else VERSIONS)
+def server(request: pytest.FixtureRequest, postgres_server: Callable[..., PostgresServer]) -> PostgresServer:
+    return postgres_server(request.param)
 
 
 def write(server: PostgresServer, *numbers: int) -> None:
@@ -40,9 +37,12 @@ def kept(server: PostgresServer) -> list[int]:
         return [number for (number,) in connection.execute("SELECT number FROM kept ORDER BY number")]
 
 
-def test_it_is_of_the_version_asked_for_and_keeps_what_it_commits(server: PostgresServer) -> None:
-    with psycopg.connect(server.dsn()) as connection:
-        assert connection.info.server_version // 10_000 == server.version
+@pytest.mark.parametrize("version", [15, 16, 18])
+def test_it_is_of_the_version_asked_for_and_syncs_unless_told_otherwise(
+    postgres_server: Callable[..., PostgresServer], version: int
+) -> None:
+    with psycopg.connect(postgres_server(version).dsn()) as connection:
+        assert connection.info.server_version // 10_000 == version
         assert connection.execute("SHOW fsync").fetchone() == ("on",)
 
 
