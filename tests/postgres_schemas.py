@@ -187,7 +187,8 @@ def _write(connection: _Connection, schema: str, table: str, rows: bytes) -> Non
 
 def why_not() -> str | None:
     """Why there can be no tests on PostgreSQL here; None when there can."""
-    if find_spec("duly.store.postgres") is None:
+    # The store itself: its package may be there before it.
+    if find_spec("duly.store.postgres") is None or find_spec("duly.store.postgres.store") is None:
         return "Duly has no PostgreSQL store here"
     if GIVEN is None and not version_is_here(VERSIONS[0]):
         return f"there is no PostgreSQL {VERSIONS[0]} here"
