@@ -6,10 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import duly
+from tests import postgres_schemas
+from tests.postgres_server import PostgresServer, version_is_here
 
 # A run that was started in the background ignores it, and so would every program that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -21,6 +24,12 @@ FULL = os.environ.get("DULY_TEST_SCALE") == "full"
 def scaled(small: int, full: int) -> int:
     """A count for `make test`, and the whole one for `make test-all`."""
     return full if FULL else small
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    left_out = postgres_schemas.why_not()
+    if left_out:
+        terminalreporter.write_line(f"The conformance suite did not run on PostgreSQL: {left_out}.")
 
 
 @pytest.fixture
@@ -57,3 +66,38 @@ def reopen(path: str, clock: duly.ManualClock) -> Iterator[Callable[[], duly.Cli
     yield connect
     for client in opened:
         client.close()
+
+
+@pytest.fixture
+def fresh_store_url() -> Iterator[Callable[[], str]]:
+    """Gives URLs of PostgreSQL stores, each as if it had just been made; they are taken back after the test.
+
+    Close every client of theirs first: a schema that somebody still uses is dropped, which takes longer.
+    """
+    schemas = postgres_schemas.schemas()
+    taken: list[str] = []
+
+    def take() -> str:
+        taken.append(schemas.take())
+        return taken[-1]
+
+    yield take
+    for url in taken:
+        schemas.give_back(url)
+
+
+@pytest.fixture
+def postgres_server() -> Iterator[Callable[..., PostgresServer]]:
+    """Starts PostgreSQL servers for this test alone, to be killed and paused: PostgresServer's arguments, or none."""
+    started: list[PostgresServer] = []
+
+    def start(version: int = postgres_schemas.VERSIONS[0], **settings: Any) -> PostgresServer:
+        if not version_is_here(version):
+            pytest.skip(f"There is no PostgreSQL {version} here.")
+        started.append(PostgresServer(version, **settings))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()

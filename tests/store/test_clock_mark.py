@@ -18,6 +18,8 @@ from tests.unit.machine import Host
 
 from .patience import Aside
 
+pytestmark = pytest.mark.sqlite
+
 HOUR_MS = 3_600_000
 
 

@@ -12,6 +12,8 @@ from duly.store.sqlite import store as module
 
 from .patience import eventually
 
+pytestmark = pytest.mark.sqlite
+
 
 def test_a_device_that_is_nearly_full_is_an_alert_once_until_there_is_room_again(
     tmp_path: Path, clock: duly.ManualClock, monkeypatch: pytest.MonkeyPatch

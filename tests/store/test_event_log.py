@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from itertools import islice
 
-import apsw
 import pytest
 
 import duly
@@ -20,8 +18,7 @@ EVENTS = "$events"
 
 def unpacked(home: Home) -> int:
     """Rows of events that are not in the log yet."""
-    with closing(apsw.Connection(home.address, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
-        return int(connection.execute("SELECT count(*) FROM duly_event").get)
+    return home.rows("duly_event")
 
 
 def pack(home: Home) -> None:
@@ -70,6 +67,7 @@ def test_packed_or_not_the_events_are_the_same(home: Home) -> None:
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_a_message_of_the_log_has_the_events_of_one_transaction(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="queue")
@@ -80,6 +78,7 @@ def test_a_message_of_the_log_has_the_events_of_one_transaction(home: Home) -> N
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_all_are_there_in_order_while_they_are_packed_between_pages(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="queue")
@@ -95,6 +94,7 @@ def test_all_are_there_in_order_while_they_are_packed_between_pages(home: Home) 
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_all_are_there_when_a_page_ends_between_packed_and_unpacked(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="queue")
@@ -281,21 +281,21 @@ def test_an_idle_store_becomes_quiet(home: Home) -> None:
     # What is noted to be done soon is done within these, and what that leads to.
     for _ in range(5):
         pack(home)
-    with closing(apsw.Connection(home.address, flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+    changed = home.watch()
 
-        def changes_within(seconds: float) -> bool:
-            before = connection.execute("PRAGMA data_version").get
-            try:
-                eventually(lambda: connection.execute("PRAGMA data_version").get != before, within_s=seconds)
-            except AssertionError:
-                return False
-            return True
+    def changes_within(seconds: float) -> bool:
+        before = changed()
+        try:
+            eventually(lambda: changed() != before, within_s=seconds)
+        except AssertionError:
+            return False
+        return True
 
-        eventually(lambda: not changes_within(0.1))
-        told = q.describe_topic(EVENTS).messages
-        home.clock.advance(30)
-        assert not changes_within(0.3)
-        soon = home.clock.now_ms() + 60_000
-        assert not connection.execute("SELECT chore FROM duly_agenda WHERE due_at_ms < ?", (soon,)).fetchall()
+    eventually(lambda: not changes_within(0.1))
+    told = q.describe_topic(EVENTS).messages
+    home.clock.advance(30)
+    assert not changes_within(0.3)
+    soon = home.clock.now_ms() + 60_000
+    assert not home.ask(f"SELECT chore FROM duly_agenda WHERE due_at_ms < {soon}")
     assert unpacked(home) == 0
     assert q.describe_topic(EVENTS).messages == told == len(q.read(EVENTS))

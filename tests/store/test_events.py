@@ -454,6 +454,7 @@ def test_a_refused_command_leaves_no_event(q: duly.Client) -> None:
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_what_a_transaction_rolls_back_leaves_no_event(q: duly.Client, reopen: Callable[..., duly.Client]) -> None:
     make(q, "queue")
     publish(q, 3)
@@ -472,6 +473,7 @@ def test_what_a_transaction_rolls_back_leaves_no_event(q: duly.Client, reopen: C
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_what_a_transaction_commits_is_recorded_in_its_order(
     q: duly.Client, reopen: Callable[..., duly.Client]
 ) -> None:
@@ -490,6 +492,7 @@ def test_what_a_transaction_commits_is_recorded_in_its_order(
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_a_command_refused_inside_a_transaction_leaves_the_events_of_the_others(
     q: duly.Client, reopen: Callable[..., duly.Client]
 ) -> None:

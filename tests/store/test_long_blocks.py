@@ -15,6 +15,8 @@ from duly.store.sqlite import doctor
 from duly.store.sqlite.queries import queries
 from tests.store.patience import eventually
 
+pytestmark = pytest.mark.sqlite
+
 LONG = [os.urandom(100) for _ in range(3000)]
 
 

@@ -14,6 +14,8 @@ import duly
 
 from .patience import Aside, eventually
 
+pytestmark = pytest.mark.sqlite
+
 
 def test_every_memory_store_is_its_own() -> None:
     with duly.connect(":memory:") as one, duly.connect(":memory:") as two:

@@ -15,6 +15,8 @@ import duly
 from duly.store.sqlite import doctor
 from tests.conftest import scaled
 
+pytestmark = pytest.mark.sqlite
+
 SEED = int(os.environ.get("DULY_TEST_SEED") or random.SystemRandom().randrange(2**32))
 BODIES = [f"message{n:05} ".encode() * 3 for n in range(6000)]
 COLUMNS = [("duly_run_data", "data"), ("duly_run_block", "entries"), ("duly_block", "data"), ("duly_chunk", "data")]

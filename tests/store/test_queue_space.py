@@ -204,6 +204,7 @@ def test_a_store_with_a_queue_is_found_whole(q: duly.Client, jobs: str, clock: d
     assert not [finding for finding in q.examine() if finding.level in ("alert", "error")]
 
 
+@pytest.mark.sqlite
 def test_a_big_run_that_is_consumed_goes_in_steps_and_wholly(
     home: Home, q: duly.Client, jobs: str, clock: duly.ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import apsw
 import pyarrow as pa
 import pytest
 
@@ -215,16 +213,14 @@ def test_what_a_queue_lost_before_archiving_was_turned_on_is_no_fault(
     assert rows(q, jobs, columns=["offset"]) == whole
 
 
-def test_a_gap_above_the_archives_watermark_is_said(tmp_path: Path) -> None:
-    path = str(tmp_path / "lost.duly")
-    with duly.connect(path) as q:
+@pytest.mark.embedded
+def test_a_gap_above_the_archives_watermark_is_said(home: Home) -> None:
+    with home.connect() as q:
         q.create_topic("jobs", kind="queue", archive=True)
         for _ in range(3):
             q.publish("jobs", [b"x" * 10] * 1000)
-    connection = apsw.Connection(path)
-    connection.execute("DELETE FROM duly_block WHERE base = 1000")
-    connection.close()
-    with duly.connect(path) as q:
+    home.change("DELETE FROM duly_block WHERE base = 1000")
+    with home.connect() as q:
         with pytest.raises(duly.OffsetTruncated, match=r"Offsets 1000 to 1999 .* above what is archived"):
             rows(q, "jobs")
         left = [offset for batch in q.read_arrow("jobs", missing_ok=True) for offset in batch["offset"].to_pylist()]
@@ -250,6 +246,7 @@ def test_offsets_of_a_queue_have_times(q: duly.Client, jobs: str, clock: duly.Ma
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_reading_loads_no_pandas(q: duly.Client) -> None:
     code = """
 import sys, duly

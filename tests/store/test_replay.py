@@ -229,6 +229,7 @@ def test_offsets_of_another_log_are_refused(q: duly.Client, orders: str) -> None
     assert drain(q) == []
 
 
+@pytest.mark.sqlite
 def test_a_restored_store_refuses_what_was_archived_before(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("restored")
     with duly.connect(folder / "app.duly") as q:

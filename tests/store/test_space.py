@@ -74,6 +74,7 @@ def test_a_store_that_is_filled_and_emptied_again_and_again_does_not_grow(home: 
 
 
 @pytest.mark.embedded
+@pytest.mark.sqlite
 def test_closing_the_last_client_leaves_one_tidy_file(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="log")

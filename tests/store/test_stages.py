@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import apsw
 import pytest
 
 import duly
@@ -296,9 +295,7 @@ def test_a_damaged_chunk_is_reported_and_not_served(home: Home) -> None:
     q.stage("t", texts(0, 3000), stage="a", number=0)
     q.commit_stages("t", {"a": 3000}, job="j")
     q.close()
-    connection = apsw.Connection(str(home.folder / "app.duly"))
-    connection.execute("UPDATE duly_chunk SET data = zeroblob(length(data)) WHERE id = 2")
-    connection.close()
+    home.damage("duly_chunk", 2)
     again = home.connect()
     assert [message.payload for message in again.read("t", max_messages=1024)] == texts(0, 1024)
     with pytest.raises(duly.CorruptBlock, match="lie apart"):

@@ -17,7 +17,7 @@ import duly
 from .conftest import sharp
 from .patience import Aside
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.embedded, pytest.mark.sqlite]
 
 
 class Undo(Exception):

@@ -23,7 +23,7 @@ from tests.conftest import scaled
 
 from .patience import Aside
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.embedded, pytest.mark.sqlite]
 
 ROOT = Path(__file__).parents[2]
 FILES = ("application.py", "writer.py", "shield.py")

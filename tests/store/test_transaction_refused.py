@@ -18,7 +18,7 @@ import duly
 
 from .patience import Aside, eventually
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.embedded, pytest.mark.sqlite]
 
 ROOT = Path(__file__).parents[2]
 
