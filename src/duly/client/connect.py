@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from ..clock import Clock, Duration, SystemClock
 from ..errors import InvalidArgument
@@ -48,11 +50,21 @@ def open_home(
     store: str | os.PathLike[str], *, clock: Clock | None = None, on_event: Listener | None = None
 ) -> Embedded:
     """Opens a store in this process."""
+    keeps_time = clock or SystemClock()
+    if isinstance(store, str) and store.startswith(("postgresql://", "postgres://")):
+        return Embedded(_postgres(store, keeps_time, on_event))
     path = _store_path(store)
     from ..store.sqlite.store import SqliteStore
 
-    keeps_time = clock or SystemClock()
     return Embedded(lambda: SqliteStore(path, clock=keeps_time, listener=on_event))
+
+
+def _postgres(url: str, clock: Clock, on_event: Listener | None) -> Callable[[], Any]:
+    try:
+        from ..store.postgres.store import PostgresStore
+    except ImportError as error:
+        raise InvalidArgument(f"PostgreSQL needs psycopg: pip install 'duly[postgres]' ({error}).") from error
+    return lambda: PostgresStore(url, clock=clock, listener=on_event)
 
 
 def list_backups(folder: str | os.PathLike[str]) -> list[Backup]:

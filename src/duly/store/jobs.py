@@ -24,6 +24,7 @@ class Job:
         "cost",
         "done",
         "follower",
+        "give_up_at",
         "publish_id",
         "stage",
         "tenant",
@@ -42,6 +43,8 @@ class Job:
         # Told the answer instead of a caller who waits.
         self.then: Callable[[Any], None] | None = None
         self.answer: Any = None
+        # Of one that nobody waits for: until when it may wait for a store that is away.
+        self.give_up_at = 0.0
         # All three under the writer's lock: how far it has come, whether its caller gave up, and whom that
         # caller wakes when it has been woken itself.
         self.stage = GIVEN

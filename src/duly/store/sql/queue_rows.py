@@ -68,7 +68,7 @@ class QueueRows(Rows):
         self._rows("run_update", **values_of(row))
 
     def run_delete(self, tenant_id: int, partition: int, run: int) -> None:
-        self._rows("run_delete", id=run)
+        self._rows("run_delete", partition=partition, id=run)
         for query in ("run_blocks_delete", "run_data_delete", "holes_delete"):
             self._rows(query, tenant=tenant_id, partition=partition, run=run)
 
@@ -93,11 +93,11 @@ class QueueRows(Rows):
         self._rows("run_block_insert", **place, entries=encode_entries(entries, place_of(run, index)))
         self._rows("run_data_insert", **place, data=stored)
         if soon:
-            self._keep(("entries", run, index), entries, entries.bytes)
-            self._keep(("run", run, index), block, len(stored))
+            self._keep(("entries", partition, run, index), entries, entries.bytes)
+            self._keep(("run", partition, run, index), block, len(stored))
 
     def run_entries(self, tenant_id: int, partition: int, run: int, index: int) -> Entries:
-        key = ("entries", run, index)
+        key = ("entries", partition, run, index)
         entries: Entries | None = self._at_hand(key)
         if entries is None:
             row = self._one("run_entries", tenant=tenant_id, partition=partition, run=run, idx=index)
@@ -106,7 +106,7 @@ class QueueRows(Rows):
         return entries
 
     def run_block(self, tenant_id: int, partition: int, run: int, index: int) -> Block:
-        key = ("run", run, index)
+        key = ("run", partition, run, index)
         block: Block | None = self._at_hand(key)
         if block is None:
             row = self._one("run_data", tenant=tenant_id, partition=partition, run=run, idx=index)
@@ -223,10 +223,10 @@ class QueueRows(Rows):
     def id_block_insert(self, tenant_id: int, topic: int, run: int, index: int, first: int, stored: bytes) -> None:
         place = {"tenant": tenant_id, "topic": topic, "run": run, "idx": index}
         self._rows("id_block_insert", **place, first=first, data=stored)
-        self._keep(("ids", run, index), stored, len(stored))
+        self._keep(("ids", topic, run, index), stored, len(stored))
 
     def id_block(self, tenant_id: int, topic: int, run: int, index: int) -> bytes | None:
-        key = ("ids", run, index)
+        key = ("ids", topic, run, index)
         stored: bytes | None = self._at_hand(key)
         if stored is None:
             row = self._one("id_block", tenant=tenant_id, topic=topic, run=run, idx=index)
@@ -237,7 +237,7 @@ class QueueRows(Rows):
 
     def id_firsts(self, tenant_id: int, topic: int, run: int) -> list[int]:
         # A run never changes, and SQLite reads all of it for this.
-        key = ("id firsts", run)
+        key = ("id firsts", topic, run)
         firsts: list[int] | None = self._at_hand(key)
         if firsts is None:
             firsts = [first for (first,) in self._rows("id_firsts", tenant=tenant_id, topic=topic, run=run)]

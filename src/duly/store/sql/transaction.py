@@ -1,4 +1,4 @@
-"""The store contract's transaction in SQL: one method, one named statement. A store overrides what it does otherwise."""
+"""The store contract's transaction in SQL: one method, one named statement. Stores override what they do otherwise."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ class SqlTransaction(StageRows):
 
     def lease(self, tenant_id: int, lease_id: int) -> LeaseRow | None:
         row = self._one("lease", tenant=tenant_id, id=lease_id)
-        return None if row is None else _lease(row)
+        return None if row is None else lease_of(row)
 
     def lease_insert(self, row: LeaseRow) -> int:
         return self._insert(
@@ -340,21 +340,20 @@ class SqlTransaction(StageRows):
     def lease_extend(self, row: LeaseRow, due_at: int) -> None:
         self._rows("lease_extend", id=row.id, due_at=due_at)
 
-    def lease_delete(self, tenant_id: int, lease_id: int) -> LeaseRow | None:
-        row = self._one("lease_delete", tenant=tenant_id, id=lease_id)
-        return None if row is None else _lease(row)
+    def lease_delete(self, tenant_id: int, lease_id: int) -> None:
+        self._rows("lease_delete", tenant=tenant_id, id=lease_id)
 
     def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
         row = self._one("lease_end", tenant=tenant_id, id=lease_id, grp=group, leased=LEASED)
-        return None if row is None else _lease(row)
+        return None if row is None else lease_of(row)
 
     def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
         rows = self._rows("leases_due", tenant=tenant_id, partition=partition, grp=group, now=now_ms, limit=limit)
-        return [_lease(row) for row in rows]
+        return [lease_of(row) for row in rows]
 
     def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
         for row in self._rows("leases", tenant=tenant_id, partition=partition, grp=group):
-            yield _lease(row)
+            yield lease_of(row)
 
     def lease_next_due(self, tenant_id: int, partition: int, group: int) -> int | None:
         due_at: int | None = self._one("lease_next_due", tenant=tenant_id, partition=partition, grp=group)[0]
@@ -460,7 +459,8 @@ def _group(row: Any) -> GroupRow:
     return GroupRow(group_id, topic_id, name, _group_settings.decode(settings), bool(paused), created_at)
 
 
-def _lease(row: Any) -> LeaseRow:
+def lease_of(row: Any) -> LeaseRow:
+    """A lease as its row has it."""
     (
         lease_id,
         tenant_id,

@@ -48,12 +48,9 @@ UPDATE duly_lease
  WHERE id = :id;
 
 -- lease_delete
--- Zero rows: the lease is settled, or was taken over.
 DELETE FROM duly_lease
  WHERE id = :id
-   AND tenant = :tenant
-RETURNING id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
-          alone, suspect, offsets, settled, history, keys, marked;
+   AND tenant = :tenant;
 
 -- lease_end
 -- Zero rows: the lease is settled, was taken over, or is another group's.

@@ -1,0 +1,112 @@
+-- definitions_changed
+INSERT INTO meta (key, value)
+VALUES ('definitions', '1')
+ON CONFLICT (key) DO UPDATE SET value = (meta.value::BIGINT + 1)::TEXT;
+
+-- tenant_id
+-- Zero rows: there is no such tenant.
+SELECT id
+  FROM tenant
+ WHERE name = :name;
+
+-- tenant_insert
+-- Answers the one that is there already, too: two may make it at once.
+INSERT INTO tenant (name)
+VALUES (:name)
+ON CONFLICT (name) DO UPDATE SET name = excluded.name
+RETURNING id;
+
+-- topic_find
+-- A row for every partition. Zero rows: the tenant has no such topic.
+SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms, part.id
+  FROM tenant AS tenant
+  JOIN topic AS topic ON topic.tenant = tenant.id
+  LEFT JOIN part AS part ON part.topic = topic.id
+ WHERE tenant.name = :tenant
+   AND topic.name = :name
+ ORDER BY part.number;
+
+-- topic_list
+-- Without the system's own.
+SELECT topic.name
+  FROM topic AS topic
+  JOIN tenant AS tenant ON tenant.id = topic.tenant
+ WHERE tenant.name = :tenant
+   AND topic.name > :after
+   AND left(topic.name, 1) <> '$'
+ ORDER BY topic.name
+ LIMIT :limit;
+
+-- topic_of_partition
+-- Zero rows: the topic was deleted.
+SELECT tenant.name, topic.name
+  FROM part AS part
+  JOIN topic AS topic ON topic.id = part.topic
+  JOIN tenant AS tenant ON tenant.id = topic.tenant
+ WHERE part.id = :partition;
+
+-- topic_insert
+-- Zero rows: another transaction has made it meanwhile.
+INSERT INTO topic (tenant, name, settings, created_at_ms)
+VALUES (:tenant, :name, :settings, :now)
+ON CONFLICT (tenant, name) DO NOTHING
+RETURNING id;
+
+-- part_insert
+INSERT INTO part (tenant, topic, number)
+VALUES (:tenant, :topic, :number)
+RETURNING id;
+
+-- topic_update
+UPDATE topic
+   SET settings = :settings,
+       paused = :paused,
+       version = version + 1
+ WHERE id = :id
+RETURNING version;
+
+-- topic_delete
+DELETE FROM topic
+ WHERE id = :id;
+
+-- part_orphan
+UPDATE part
+   SET topic = NULL
+ WHERE topic = :topic;
+
+-- part_delete
+DELETE FROM part
+ WHERE id = :partition
+   AND topic IS NULL;
+
+-- group_find
+-- Zero rows: the topic has no such group.
+SELECT id, topic, name, settings, paused, created_at_ms
+  FROM grp
+ WHERE topic = :topic
+   AND name = :name;
+
+-- group_list
+SELECT id, topic, name, settings, paused, created_at_ms
+  FROM grp
+ WHERE topic = :topic
+ ORDER BY name;
+
+-- group_insert
+INSERT INTO grp (tenant, topic, name, settings, created_at_ms)
+VALUES (:tenant, :topic, :name, :settings, :now)
+RETURNING id;
+
+-- group_update
+UPDATE grp
+   SET settings = :settings,
+       paused = :paused
+ WHERE id = :id;
+
+-- group_delete
+DELETE FROM grp
+ WHERE id = :id;
+
+-- consumers_delete
+DELETE FROM consumer
+ WHERE grp = :grp;

@@ -1,0 +1,34 @@
+-- enter
+-- Waits for the topic's lock. Nothing of the last turn: nobody has written to it yet.
+SELECT now_us, n, session, next_id, definitions, has_mail
+  FROM enter(:space::INTEGER, :topic, :floor::XID8);
+
+-- turn_put
+INSERT INTO turn (topic, n, session, next_id)
+VALUES (:topic, :n, :session, :next_id);
+
+-- turn_forget
+DELETE FROM turn
+ WHERE topic = :topic
+   AND n = :n;
+
+-- topic_by_name
+-- Zero rows: there is no such topic, or not any more.
+SELECT topic.id
+  FROM tenant
+  JOIN topic ON topic.tenant = tenant.id
+ WHERE tenant.name = :tenant
+   AND topic.name = :topic;
+
+-- now
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
+
+-- moment
+-- The time, and what definitions stand at, for a transaction without a topic of its own.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
+
+-- lock
+SELECT pg_advisory_xact_lock(:space::INTEGER, :key::INTEGER)::TEXT;
+
+-- a_thousand_ids
+SELECT nextval('ids_by_thousand');

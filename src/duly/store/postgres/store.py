@@ -1,0 +1,276 @@
+"""The PostgreSQL store: Duly's own schema in a database that may be the application's, and the connections to it.
+
+Any number of processes, brokers or applications, have it open at once; none is special. Each transaction works under the
+lock of its topic (writer.py). Only a server that takes writes is ever used: of several hosts the primary is looked for,
+and a standby is neither claimed nor read from.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+import psycopg
+
+from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
+from ...engine.memory import BlockCache
+from ...errors import InvalidArgument, StoreError
+from ...events import Listener
+from ...health import Finding
+from ..bell import SLOTS, Ticket
+from ..contract import Backup, Verb
+from .address import Address
+from .bell import NotifyBell
+from .clock import PostgresClock
+from .faults import translate
+from .line import Line, LineLost, Refused
+from .migrate import prepare
+from .pool import Pool
+from .statements import statements
+from .transaction import PostgresTransaction
+from .writer import PostgresWriter
+
+_LINES_MAX = 6
+_READERS_MAX = 6
+# A server that says nothing for so long is taken for lost.
+_SILENCE_S = 30.0
+_IDS_A_BLOCK = 1000
+# Whoever waits looks again after this, should nobody have told it: a process may die before it tells.
+_LOOK_AGAIN_S = 5.0
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+class PostgresStore:
+    """An open store. Thread-safe."""
+
+    def __init__(self, url: str, *, clock: Clock, listener: Listener | None = None) -> None:
+        self.address = Address(url)
+        # Under which a thread knows that it has a transaction open here.
+        self.key = url
+        self._server_clock = PostgresClock()
+        # A clock that a test moves, or made its own, is its affair; else it is PostgreSQL's.
+        self.clock: Clock = self._server_clock if type(clock) is SystemClock else clock
+        self.forked = False
+        # A child opens connections of its own, whatever its parent was doing.
+        self.fork_unsafe = False
+        self._listener = listener
+        self._cache = BlockCache()
+        self._closed = False
+        self._sql = statements()
+        try:
+            with self.address.connect() as connection:
+                self.incarnation, self.space = prepare(connection, self.address.schema)
+        except psycopg.OperationalError as error:
+            raise translate(error) from error
+        except psycopg.Error as error:
+            raise StoreError(f"The store cannot be opened: {str(error).strip()}.") from error
+        self._ids_lock = threading.Lock()
+        self._ids = range(0)
+        self._ids_line: Line | None = None
+        session = self._thousand().start
+        self._bell = NotifyBell(self.address.connect, f"duly.{self.address.schema}")
+        self._pool = Pool(self._open_line, _LINES_MAX)
+        self._readers = Pool(self._open_line, _READERS_MAX)
+        self._writer = PostgresWriter(
+            self._pool,
+            clock=self.clock,
+            server_clock=self._server_clock,
+            incarnation=self.incarnation,
+            session=session,
+            space=self.space,
+            new_lease_id=self._new_lease_id,
+            cache=self._cache,
+            bell=self._bell,
+            listener=listener,
+        )
+        clock.on_change(self._bell.ring_all_here)
+        _open_stores.add(self)
+
+    @property
+    def path(self) -> str:
+        """Where it is, without secrets."""
+        return self.address.shown
+
+    # Connections
+
+    def _open_line(self) -> Line:
+        try:
+            return Line(self.address.connect(), _SILENCE_S)
+        except psycopg.Error as error:
+            raise LineLost(str(error).strip()) from error
+
+    def _new_lease_id(self) -> int:
+        with self._ids_lock:
+            if not self._ids:
+                self._ids = self._thousand()
+            given, self._ids = self._ids[0], self._ids[1:]
+            return given
+
+    def _thousand(self) -> range:
+        """A thousand ids that nobody else has, or ever will: they are stored before they are used."""
+        if self._ids_line is None or self._ids_line.lost:
+            self._ids_line = self._open_line()
+        first: int = self._ids_line.ask(self._sql["a_thousand_ids"], {})[0][0]
+        return range(first, first + _IDS_A_BLOCK)
+
+    # The contract
+
+    def write(
+        self,
+        verb: Verb[C, R],
+        command: C,
+        *,
+        tenant: str,
+        cost: int,
+        deadline: float | None,
+        publish_id: str = "",
+    ) -> R:
+        answer: R = self._writer.run(verb, command, tenant=tenant, cost=cost, deadline=deadline, publish_id=publish_id)
+        return answer
+
+    def submit(
+        self,
+        verb: Verb[C, R],
+        command: C,
+        *,
+        tenant: str,
+        cost: int,
+        publish_id: str = "",
+        then: Callable[[R | Exception], None],
+    ) -> None:
+        self._writer.submit(verb, command, tenant=tenant, cost=cost, publish_id=publish_id, then=then)
+
+    @contextmanager
+    def read(self) -> Iterator[PostgresTransaction]:
+        try:
+            with self._readers.line() as line:
+                yield from self._reading(line)
+        except LineLost as error:
+            raise translate(error) from error
+
+    def _reading(self, line: Line) -> Iterator[PostgresTransaction]:
+        line.command(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            now_ms = self._server_clock.note(line.ask(self._sql["now"], {})[0][0])
+            yield PostgresTransaction(
+                line,
+                now_ms=now_ms if self.clock is self._server_clock else self.clock.now_ms(),
+                incarnation=self.incarnation,
+                memory=None,
+                cache=self._cache,
+            )
+        except LineLost:
+            raise
+        except Exception as error:
+            line.settle()
+            line.command(b"ROLLBACK")
+            line.flush()
+            if isinstance(error, Refused):
+                raise translate(error) from error
+            raise
+        line.command(b"ROLLBACK")
+        line.flush()
+
+    def ticket(self, partitions: Sequence[int], *, here_only: bool = False) -> Ticket:
+        return self._bell.ticket(partitions, here_only=here_only)
+
+    def wait(self, ticket: Any, *, until_ms: int | None, deadline: float | None) -> None:
+        waits: list[float] = [_LOOK_AGAIN_S]
+        if deadline is not None:
+            waits.append(max(0.0, deadline - monotonic_s()))
+        if until_ms is not None and (due_s := self.clock.wait_s(until_ms)) is not None:
+            waits.append(due_s)
+        self._bell.sleep(ticket, min(waits))
+
+    def listen(self, listener: Callable[[Collection[int]], None]) -> None:
+        self._bell.listen(listener)
+
+    def slot(self, partition: int) -> int:
+        return partition % SLOTS
+
+    # The application's transactions
+
+    def join(self, tx: object, verb: Verb[C, R], command: C) -> R:
+        """Runs a command in the application's transaction."""
+        raise NotImplementedError
+
+    def transaction(self, patience_s: float) -> NoReturn:  # noqa: ARG002
+        """There is none of ours: the application has its own connection."""
+        raise InvalidArgument(
+            "On PostgreSQL the transaction is your own: open one on your connection (psycopg, SQLAlchemy, Django) and "
+            "pass that as tx=."
+        )
+
+    # Looking after it
+
+    def examine(self) -> Iterator[Finding]:
+        """Looks the store over; see doctor.py."""
+        return iter(())
+
+    def look_at_clock(self) -> None:
+        """PostgreSQL's clock is looked at by every transaction."""
+
+    def look_at_disk(self) -> None:
+        """The device is the server's affair."""
+
+    def read_clock(self) -> ClockReading:
+        """The store's time beside the host's."""
+        if self.clock is not self._server_clock:
+            now = from_ms(self.clock.now_ms())
+            return ClockReading(now, now, "together")
+        with self.read():
+            return self._server_clock.reading()
+
+    def accept_clock(self, *, deadline: float | None) -> None:  # noqa: ARG002
+        """PostgreSQL's clock is followed wherever it goes: there is nothing to confirm."""
+
+    def back_up(self, folder: str, **how: Any) -> Backup:  # noqa: ARG002
+        """PostgreSQL has its own ways."""
+        raise InvalidArgument(
+            "A store on PostgreSQL is backed up with its database: pg_basebackup, pg_dump, or your provider's snapshots. "
+            "One backup has your tables and Duly's."
+        )
+
+    def wake_all_here(self) -> None:
+        """Wakes whoever waits in this process, for messages or for chores."""
+        self._bell.ring_all_here()
+
+    def check_leaving(self) -> None:
+        """Nothing keeps it."""
+
+    def close(self) -> None:
+        """Finishes what was accepted and lets go of the connections."""
+        if self._closed or self.forked:
+            return
+        self._closed = True
+        self._writer.close()
+        self._bell.close()
+        self._pool.close()
+        self._readers.close()
+        if self._ids_line is not None:
+            self._ids_line.close()
+        _open_stores.discard(self)
+
+    def after_fork_in_child(self) -> None:
+        """This object is done for: its threads are not here, and its connections are the parent's."""
+        self.forked = True
+        self._pool.let_go()
+        self._readers.let_go()
+
+
+_open_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_open_stores):
+        store.after_fork_in_child()
+    _open_stores.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,525 @@
+"""The store contract's transaction on PostgreSQL.
+
+Statements that answer nothing wait on the line and go with the next that does, or with the end (line.py); so what is
+remembered costs no trip. What every claim changes (how far a queue's runs are consumed, a group's cursor) is appended
+under the next number and the one before it deleted: a row that is updated is found ever slower while anybody holds an
+old snapshot (DESIGN.md §5, rule 5).
+
+A transaction has the locks of the topics that it works on: the one it was begun for (seat.py), and any other from the
+moment that it is looked up. Two that want each other's are told apart by PostgreSQL; one is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ...engine.block import Block, Place, decode
+from ...engine.memory import BlockCache, Memory
+from ...errors import CorruptBlock, StoreError
+from ...topic import TopicSettings
+from ..contract import (
+    LEASED,
+    AgendaRow,
+    BlockMeta,
+    DeadRow,
+    Head,
+    LeaseRow,
+    LooseRow,
+    QueueRow,
+    RunRow,
+    TopicRow,
+)
+from ..sql.transaction import SqlTransaction, lease_of
+from .line import Line
+from .statements import statements
+
+# No moment comes after it.
+_NEVER = 2**62
+_METAS_A_PAGE, _METAS_A_PAGE_MAX = 16, 4096
+_BLOCKS_A_PAGE = 32
+
+_times = msgspec.msgpack.Decoder(tuple[tuple[int, float, float], ...])
+_positions = msgspec.msgpack.Decoder(dict[int, int])
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Turn(msgspec.Struct):
+    """The last turn at a topic, as it was when its lock was had; `next_id` goes on from there."""
+
+    n: int
+    session: int
+    next_id: int
+    # Ids were given: where they go on has to be written down.
+    gave_ids: bool = False
+
+
+class State(msgspec.Struct, frozen=True):
+    """The newest row of a queue partition: its number, and how far runs have been consumed beside what is in it."""
+
+    n: int
+    row: QueueRow
+    positions: dict[int, int]
+
+
+class PostgresTransaction(SqlTransaction):
+    """Rows and blocks inside one transaction. Without `enter` it only reads, and has no locks."""
+
+    def __init__(
+        self,
+        line: Line,
+        *,
+        now_ms: int,
+        incarnation: str,
+        memory: Memory | None,
+        cache: BlockCache,
+        new_lease_id: Callable[[], int] | None = None,
+        enter: Callable[[int], Turn] | None = None,
+        turns: dict[int, Turn] | None = None,
+    ) -> None:
+        super().__init__(now_ms=now_ms, incarnation=incarnation, memory=memory, cache=cache)
+        self.line = line
+        self.wrote = False
+        # Beside leases and the like it stored something that must not be lost with the machine.
+        self.lasting = False
+        self.turns: dict[int, Turn] = turns or {}
+        self._enter = enter
+        self._new_lease_id = new_lease_id
+        self._sql = statements()
+        self._topics: dict[int, int] = {}
+        self._partitions: tuple[int, ...] = ()
+        # Where leases are that were seen.
+        self._lease_at: dict[int, int] = {}
+        self._dirty: dict[int, None] = {}
+        # A reader's states: it remembers nothing.
+        self._states: dict[int, State] = {}
+
+    # How statements run
+
+    def _rows(self, query: str, **values: Any) -> Iterable[Any]:
+        statement = self._sql[query]
+        if statement.answers:
+            return self.line.ask(statement, values)
+        self.wrote = True
+        self.line.put(statement, values)
+        return ()
+
+    def _one(self, query: str, **values: Any) -> Any:
+        rows = self.line.ask(self._sql[query], values)
+        return rows[0] if rows else None
+
+    def _count(self, query: str, **values: Any) -> int:
+        self.wrote = True
+        return self.line.count(self._sql[query], values)
+
+    def _insert(self, query: str, **values: Any) -> int:
+        if query == "lease_insert":
+            assert self._new_lease_id is not None
+            given = self._new_lease_id()
+            self._lease_at[given] = values["partition"]
+        else:
+            self.lasting = True
+            given = self._next_id(values["topic"] if query == "id_run_insert" else self._topics[values["partition"]])
+        self._rows(query, **values | {"id": given})
+        return given
+
+    def _next_id(self, topic: int) -> int:
+        """An id that this topic never had."""
+        turn = self.turns[topic]
+        turn.next_id += 1
+        turn.gave_ids = True
+        return turn.next_id
+
+    def _savepoint(self) -> None:
+        self.line.command(b"SAVEPOINT duly")
+        self.line.flush()
+
+    def _savepoint_release(self) -> None:
+        # What was refused inside has to come up inside.
+        self.line.flush()
+        self.line.command(b"RELEASE duly")
+
+    def _savepoint_undo(self) -> None:
+        self.line.settle()
+        self.line.command(b"ROLLBACK TO duly")
+        self.line.command(b"RELEASE duly")
+        self.line.flush()
+
+    # Locks
+
+    def finish(self, session: int) -> None:
+        """Puts down what is written once a transaction: states of queues, and whose turn it was.
+
+        `session` 0: nobody's; whoever remembers anything of the topics has to look again.
+        """
+        for partition in self._dirty:
+            self._put_state(partition)
+        if not self.wrote:
+            return
+        for topic, turn in self.turns.items():
+            if turn.session != session or not session or turn.gave_ids:
+                self._rows("turn_put", topic=topic, n=turn.n + 1, session=session, next_id=turn.next_id)
+                self._rows("turn_forget", topic=topic, n=turn.n)
+                turn.n, turn.session, turn.gave_ids = turn.n + 1, session, False
+
+    def _locked(self, topic: TopicRow | None, again: Callable[[], TopicRow | None]) -> TopicRow | None:
+        """A topic as it is once its lock is had."""
+        while topic is not None and self._enter is not None and topic.id not in self.turns:
+            self.turns[topic.id] = self._enter(topic.id)
+            topic = again()
+        if topic is not None:
+            self._know(topic)
+        return topic
+
+    def _know(self, topic: TopicRow) -> None:
+        for partition in topic.partitions:
+            self._topics[partition] = topic.id
+        self._partitions = tuple(self._topics)
+
+    # Definitions
+
+    def recall(self, key: tuple[Any, ...]) -> Any:
+        found = super().recall(key)
+        if found is not None and key[0] == "topic" and found.partitions[0] not in self._topics:
+            self._know(found)
+        return found
+
+    def topic_find(self, tenant: str, name: str) -> TopicRow | None:
+        find = super().topic_find
+        return self._locked(find(tenant, name), lambda: find(tenant, name))
+
+    def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow:
+        tenant_id = self.tenant_id(tenant) or self.tenant_insert(tenant)
+        text = msgspec.json.encode(settings).decode()
+        row = self._one("topic_insert", tenant=tenant_id, name=name, settings=text, now=self.now_ms)
+        self.wrote = self.lasting = True
+        if row is not None:
+            for number in range(settings.partitions):
+                self._rows("part_insert", tenant=tenant_id, topic=row[0], number=number)
+        topic = self.topic_find(tenant, name)
+        assert topic is not None
+        return topic
+
+    def topic_delete(self, topic: TopicRow) -> None:
+        super().topic_delete(topic)
+        self._rows("inbox_erase", topic=topic.id)
+
+    # The log
+
+    def head(self, tenant_id: int, partition: int) -> Head:  # noqa: ARG002
+        place = {"partition": partition}
+        rows, newest = self.line.ask_all([(self._sql["head"], place), (self._sql["block_newest"], place)])
+        if not rows:
+            raise StoreError(f"Partition {partition} is gone from the store. Run `duly doctor`.")
+        first_offset, next_offset, published_at, archived_to, archive_from, look_at = rows[0]
+        if newest:
+            next_offset, published_at = max(next_offset, newest[0][0]), max(published_at, newest[0][1])
+        return Head(first_offset, next_offset, published_at, archived_to, archive_from, look_at)
+
+    def block_insert(
+        self, tenant_id: int, partition: int, meta: BlockMeta, block: Any, stored: bytes, chunk: int | None = None
+    ) -> None:
+        self.lasting = True
+        super().block_insert(tenant_id, partition, meta, block, stored, chunk)
+
+    def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Block]:
+        """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
+        at = low
+        while at < high:
+            cached = self._cached_block(partition, at)
+            if cached is not None:
+                yield cached
+                at = cached.end
+                continue
+            found = self._rows("blocks", partition=partition, low=at, high=high, limit=_BLOCKS_A_PAGE)
+            before = at
+            for base, data in found:
+                block = decode(Place(tenant_id, partition, base), data, self.chunk)
+                if not block.base <= at < block.end:
+                    break
+                self._cache.put(("block", partition, block.base), block, len(data) + block.columns.bytes)
+                yield block
+                at = block.end
+            if at == before:
+                raise CorruptBlock(
+                    f"Offsets {at} to {high - 1} of partition {partition} are missing from the store. Run "
+                    "`duly doctor`.",
+                    partition_id=partition,
+                    base=at,
+                )
+
+    def block_metas(
+        self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
+    ) -> Iterator[BlockMeta]:  # noqa: ARG002
+        # A page after the other: most look at the first few.
+        limit, high = _METAS_A_PAGE, _NEVER
+        while True:
+            if newest_first:
+                rows = self._rows("block_metas_newest_first", partition=partition, low=low, high=high, limit=limit)
+            else:
+                rows = self._rows("block_metas", partition=partition, low=low, limit=limit)
+            metas = [BlockMeta(*row) for row in rows]
+            yield from metas
+            if len(metas) < limit:
+                return
+            low, high = (low, metas[-1].base) if newest_first else (metas[-1].base + 1, high)
+            limit = min(limit * 4, _METAS_A_PAGE_MAX)
+
+    def receipt(self, topic: TopicRow, publish_id: str) -> bytes | None:
+        found = super().receipt(topic, publish_id)
+        if found is not None and self._memory is not None:
+            self._rows("receipt_touch", topic=topic.id, publish_id=publish_id)
+            self.lasting = True
+        return found
+
+    def receipt_insert(self, topic: TopicRow, publish_id: str, expires_at: int, receipt: bytes) -> None:
+        self.lasting = True
+        super().receipt_insert(topic, publish_id, expires_at, receipt)
+
+    # Groups at work
+
+    def cursor(self, tenant_id: int, partition: int, group: int) -> int:  # noqa: ARG002
+        row = self._one("cursor", partition=partition, grp=group)
+        if row is None:
+            raise StoreError(f"Group {group} has no cursor in partition {partition}. Run `duly doctor`.")
+        self.remember(("cursor n", partition, group), row[1])
+        offset: int = row[0]
+        return offset
+
+    def cursor_update(self, tenant_id: int, partition: int, group: int, offset: int) -> None:  # noqa: ARG002
+        key = ("cursor n", partition, group)
+        n: int | None = self.recall(key)
+        if n is None:
+            row = self._one("cursor", partition=partition, grp=group)
+            n = 0 if row is None else row[1]
+        self._rows("cursor_update", partition=partition, grp=group, n=n + 1, offset=offset)
+        if n:
+            self._rows("cursor_forget", partition=partition, grp=group, n=n)
+        self.remember(key, n + 1)
+
+    def lease(self, tenant_id: int, lease_id: int) -> LeaseRow | None:  # noqa: ARG002
+        query = "lease_looking" if self._memory is None else "lease"
+        row = self._one(query, partitions=self._partitions_of(lease_id), id=lease_id)
+        return None if row is None else self._seen(lease_of(row))
+
+    def _partitions_of(self, lease_id: int) -> tuple[int, ...]:
+        known = self._lease_at.get(lease_id)
+        return self._partitions if known is None else (known,)
+
+    def _seen(self, row: LeaseRow) -> LeaseRow:
+        self._lease_at[row.id] = row.partition
+        return row
+
+    def lease_insert(self, row: LeaseRow) -> int:
+        self._not_before("lease low", row.partition, row.group, row.due_at)
+        return super().lease_insert(row)
+
+    def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
+        self._rows("lease_settle", partition=row.partition, id=row.id, settled=settled, live=live)
+
+    def lease_mark(self, lease_id: int) -> None:
+        self._rows("lease_mark", partitions=self._partitions_of(lease_id), id=lease_id)
+
+    def lease_extend(self, row: LeaseRow, due_at: int) -> None:
+        self._not_before("lease low", row.partition, row.group, due_at)
+        self._rows("lease_extend", partition=row.partition, id=row.id, due_at=due_at)
+
+    def lease_delete(self, tenant_id: int, lease_id: int) -> None:  # noqa: ARG002
+        for partition in self._partitions_of(lease_id):
+            self._rows("lease_delete", partition=partition, id=lease_id)
+
+    def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
+        row = self.lease(tenant_id, lease_id)
+        if row is None or row.group != group or row.state != LEASED:
+            return None
+        self._rows("lease_delete", partition=row.partition, id=lease_id)
+        return row
+
+    def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
+        low = self.recall(("lease low", partition, group))
+        if low is not None and low > now_ms:
+            return []
+        query = "leases_due_looking" if self._memory is None else "leases_due"
+        rows = self._rows(query, partition=partition, grp=group, low=low or 0, now=now_ms, limit=limit)
+        found = [self._seen(lease_of(row)) for row in rows]
+        if not found:
+            self.lease_next_due(tenant_id, partition, group)
+        return found
+
+    def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
+        for row in super().leases(tenant_id, partition, group):
+            yield self._seen(row)
+
+    def lease_next_due(self, tenant_id: int, partition: int, group: int) -> int | None:  # noqa: ARG002
+        key = ("lease low", partition, group)
+        return self._earliest(key, "lease_next_due", {"partition": partition, "grp": group})
+
+    def _earliest(self, key: tuple[Any, ...], query: str, place: Mapping[str, int]) -> int | None:
+        """The earliest due time of some rows; none is earlier than what is remembered, and perhaps none that early."""
+        low: int | None = self.recall(key)
+        if low is None or low <= self.now_ms:
+            found = self._one(query, **place, low=low or 0)[0]
+            low = _NEVER if found is None else found
+            self.remember(key, low)
+        assert low is not None
+        return None if low == _NEVER else low
+
+    def _not_before(self, what: str, *place_and_due: int) -> None:
+        """A row is written that is due then: whoever remembers the earliest has to know."""
+        *place, due_at = place_and_due
+        key = (what, *place)
+        low: int | None = self.recall(key)
+        if low is not None and due_at < low:
+            self.remember(key, due_at)
+
+    def dead_insert(self, row: DeadRow) -> None:
+        # A reason may hold what PostgreSQL's texts cannot.
+        self._rows(
+            "dead_insert",
+            tenant=row.tenant_id,
+            partition=row.partition,
+            grp=row.group,
+            offset=row.offset,
+            buried_at=row.buried_at,
+            attempts=row.attempts,
+            reason=row.reason.encode("utf-8", "surrogatepass"),
+            history=row.history,
+        )
+
+    def dead(self, tenant_id: int, partition: int, group: int, after: int, limit: int) -> list[DeadRow]:
+        rows = super().dead(tenant_id, partition, group, after, limit)
+        return [replace(row, reason=bytes(row.reason).decode("utf-8", "surrogatepass")) for row in rows]  # type: ignore[arg-type]
+
+    # Queues
+
+    def _state(self, partition: int) -> State:
+        state: State | None = self.recall(("state", partition)) or self._states.get(partition)
+        if state is None:
+            row = self._one("queue", partition=partition)
+            if row is None:
+                state = State(0, QueueRow(), {})
+            else:
+                absorbed_to, taken, times, positions, n = row
+                state = State(n, QueueRow(absorbed_to, taken, _times.decode(times)), _positions.decode(positions))
+            self._set_state(partition, state)
+        return state
+
+    def _set_state(self, partition: int, state: State) -> None:
+        if self._memory is None:
+            self._states[partition] = state
+        else:
+            self.remember(("state", partition), state)
+
+    def _change(self, partition: int, state: State) -> None:
+        self.wrote = True
+        self._dirty[partition] = None
+        self._set_state(partition, state)
+
+    def _put_state(self, partition: int) -> None:
+        state = self._state(partition)
+        row = state.row
+        self._rows(
+            "queue_put",
+            partition=partition,
+            n=state.n + 1,
+            absorbed_to=row.absorbed_to,
+            taken=row.taken,
+            times=_encode(row.times),
+            positions=_encode(state.positions),
+        )
+        if state.n:
+            self._rows("queue_forget", partition=partition, n=state.n)
+        self._set_state(partition, replace(state, n=state.n + 1))
+
+    def queue(self, tenant_id: int, partition: int) -> QueueRow:  # noqa: ARG002
+        return self._state(partition).row
+
+    def queue_put(self, tenant_id: int, partition: int, row: QueueRow) -> None:  # noqa: ARG002
+        self._change(partition, replace(self._state(partition), row=row))
+
+    def runs(self, tenant_id: int, partition: int) -> list[RunRow]:
+        positions = self._state(partition).positions
+        rows = super().runs(tenant_id, partition)
+        return [replace(row, pos=positions[row.id]) if row.id in positions else row for row in rows]
+
+    def runs_move(self, tenant_id: int, partition: int, positions: Mapping[int, int]) -> None:  # noqa: ARG002
+        state = self._state(partition)
+        self._change(partition, replace(state, positions={**state.positions, **positions}))
+
+    def _place_run(self, partition: int, run: int, pos: int | None) -> None:
+        """A run's row says where it is consumed to, or it is gone: what was noted beside it is void."""
+        state = self._state(partition)
+        if run in state.positions and state.positions[run] != pos:
+            positions = {known: at for known, at in state.positions.items() if known != run}
+            if pos is not None:
+                positions[run] = pos
+            self._change(partition, replace(state, positions=positions))
+
+    def run_update(self, row: RunRow) -> None:
+        super().run_update(row)
+        self._place_run(row.partition, row.id, row.pos)
+
+    def run_delete(self, tenant_id: int, partition: int, run: int) -> None:
+        super().run_delete(tenant_id, partition, run)
+        self._place_run(partition, run, None)
+
+    def queue_erase(self, tenant_id: int, partition: int) -> None:
+        super().queue_erase(tenant_id, partition)
+        self._dirty.pop(partition, None)
+        self.remember(("state", partition), None)
+        self.remember(("loose low", partition), None)
+
+    def loose(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> list[LooseRow]:  # noqa: ARG002
+        if not offsets:
+            return []
+        return [LooseRow(*row) for row in self._rows("loose", partition=partition, offsets=list(offsets))]
+
+    def loose_put(self, tenant_id: int, row: LooseRow) -> None:
+        if row.waits:
+            self._not_before("loose low", row.partition, row.due_at)
+        super().loose_put(tenant_id, row)
+
+    def loose_due(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LooseRow]:
+        low = self.recall(("loose low", partition))
+        if low is not None and low > now_ms:
+            return []
+        found = super().loose_due(tenant_id, partition, now_ms, limit)
+        if not found:
+            self.loose_next_due(tenant_id, partition)
+        return found
+
+    def loose_next_due(self, tenant_id: int, partition: int) -> int | None:  # noqa: ARG002
+        return self._earliest(("loose low", partition), "loose_next_due", {"partition": partition})
+
+    def loose_delete(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> None:  # noqa: ARG002
+        if offsets:
+            self._rows("loose_delete", partition=partition, offsets=list(offsets))
+
+    # Events
+
+    def event_rows_delete(self, ids: Sequence[int]) -> None:
+        self._rows("event_rows_delete", ids=list(ids))
+
+    # Chores
+
+    def agenda_next(self) -> AgendaRow | None:
+        row = self._one("agenda_next")
+        while row is not None and self._enter is not None and row[4] and row[4] not in self.turns:
+            # A topic's rows are changed under its lock alone; what was to be done may be done once it is had.
+            self.turns[row[4]] = self._enter(row[4])
+            row = self._one("agenda_next")
+        return None if row is None else AgendaRow(*row[:4])
+
+    def agenda_delete(self, row: AgendaRow) -> None:
+        if row.partition:
+            super().agenda_delete(row)
+        else:
+            self._rows("agenda_delete", chore=row.chore, now=self.now_ms)
+
+    def give_back_space(self, pages_max: int) -> bool:  # noqa: ARG002
+        self.aftermath.freed = True
+        return False
+

@@ -1,0 +1,504 @@
+"""The writer on PostgreSQL: a transaction a topic at a time, group commit, and what becomes of a lost connection.
+
+Callers leave jobs at the seat of their topic (seat.py). Whoever finds the seat free leads: it begins a transaction, which
+waits for the topic's lock among all brokers, takes the jobs that have gathered, runs them, commits once and answers them
+all. Topics do not wait for each other; each has its own lock, and lines (line.py) are taken from a small pool.
+
+    queued ──▶ running ──commit──▶ answered
+      │  ▲        ├──rollback──▶ answered with the error; nothing was done
+      │  └────────┤ the line was lost before COMMIT was sent: nothing was done, run again on another
+      │           └ lost behind it: in doubt. Publishes are repeated, by their ids; the others are told so
+      └─ timeout: withdrawn, nothing was done      (a timeout while running: outcome unknown)
+
+The main thread never leads: a signal's exception could come up between any two steps.
+
+A commit that was cancelled while it waited for its synchronous standby is reported as done, with a warning alone ("might
+not have been replicated"): it is in doubt here.
+
+Claims that wrote nothing else are committed without waiting for the disk. Should the server lose them, their leases never
+were: whoever holds one is refused, and the messages are delivered again. (Ids of leases are given by the thousand, durably,
+so a lost one's is not used again.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from ...clock import Clock, monotonic_s
+from ...engine.claim import claim
+from ...engine.memory import BlockCache, Memory
+from ...engine.publish import Publish
+from ...engine.record import write_records
+from ...errors import Busy, Closed, Error, StoreError, Timeout, Unavailable
+from ...events import Event, Listener, tell
+from ...limits import LIMITS
+from ..contract import Aftermath, Verb
+from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
+from .bell import NotifyBell
+from .clock import PostgresClock
+from .faults import GOING_AWAY, PASSING, translate
+from .inbox import take_in
+from .line import Line, LineLost, Refused
+from .pool import Pool
+from .seat import CHORES, DEFINITIONS, Seat, topic_of
+from .statements import statements
+from .transaction import PostgresTransaction, Turn
+
+_JOBS_A_TRANSACTION = 1024
+_COST_A_TRANSACTION = 32 * 1024 * 1024
+_LEADERS = 4
+_SEATS_MAX = 10_000
+_AGAIN_S = 0.05
+# How long a job waits for a lost server that nobody waits for.
+_SUBMITTED_S = 20.0
+_AGAIN_S_MAX = 1.0
+# How often a transaction is run again that another one got in the way of.
+_TRIES = 8
+
+
+class Doubt(StoreError):
+    """It is unknown whether the transaction was stored."""
+
+    code = StoreError.code
+
+
+class PostgresWriter:
+    """Runs jobs in group commits, a topic at a time."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        clock: Clock,
+        server_clock: PostgresClock,
+        incarnation: str,
+        session: int,
+        space: int,
+        new_lease_id: Callable[[], int],
+        cache: BlockCache,
+        bell: NotifyBell,
+        listener: Listener | None,
+    ) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._server_clock = server_clock
+        self._incarnation = incarnation
+        self._session = session
+        # What tells the locks of one store from those of another in the same database.
+        self._space = space
+        self._new_lease_id = new_lease_id
+        self._cache = cache
+        self._bell = bell
+        self._listener = listener
+        self._sql = statements()
+        self._seats: OrderedDict[tuple[str, str | None], Seat] = OrderedDict()
+        # Seats with jobs and nobody at them yet.
+        self._ready: deque[Seat] = deque()
+        self._count = 0
+        self._cost = 0
+        self._busy = 0
+        self._changed = threading.Condition()
+        self._leaders: list[threading.Thread] = []
+        self._idle = 0
+        self._closing = False
+
+    # Handing over
+
+    def run(
+        self, verb: Verb[Any, Any], command: Any, *, tenant: str, cost: int, deadline: float | None, publish_id: str
+    ) -> Any:
+        """Queues a job and waits for its answer; an answer that is an error is raised."""
+        job = Job(verb, command, tenant, publish_id, cost)
+        seat = self._hand_over(job, deadline, leads=threading.current_thread() is not threading.main_thread())
+        if seat is not None:
+            self._lead(seat, job)
+        in_time = False
+        try:
+            in_time = job.done.acquire(timeout=-1 if deadline is None else max(0.0, deadline - monotonic_s()))
+        finally:
+            withdrawn = not in_time and self._abandon(job)
+        if job.abandoned:
+            _give_up(job, withdrawn=withdrawn)
+        return answer_of(job)
+
+    def submit(
+        self,
+        verb: Verb[Any, Any],
+        command: Any,
+        *,
+        tenant: str,
+        cost: int,
+        publish_id: str,
+        then: Callable[[Any], None],
+    ) -> None:
+        """Queues a job and returns; `then` gets its answer, or the error that it is, on the thread that wrote."""
+        job = Job(verb, command, tenant, publish_id, cost)
+        job.caller, job.then = None, then
+        job.give_up_at = monotonic_s() + _SUBMITTED_S
+        self._hand_over(job, 0.0, leads=False)
+
+    def _hand_over(self, job: Job, deadline: float | None, *, leads: bool) -> Seat | None:
+        """Leaves a job at its seat. Answers the seat if the caller is to lead there."""
+        with self._changed:
+            while self._count >= LIMITS.writer_commands_max or self._cost >= LIMITS.writer_bytes_max:
+                left = None if deadline is None else deadline - monotonic_s()
+                if self._closing or (left is not None and left <= 0) or not self._changed.wait(left):
+                    raise Busy()
+            if self._closing:
+                raise Closed()
+            seat = self._seat_of(job)
+            return self._seat_job(seat, job, leads=leads)
+
+    def _seat_job(self, seat: Seat, job: Job, *, leads: bool) -> Seat | None:
+        job.stage = QUEUED
+        seat.jobs.append(job)
+        self._count += 1
+        self._cost += job.cost
+        if seat.busy:
+            return None
+        seat.busy = True
+        self._busy += 1
+        if leads:
+            return seat
+        self._call_leader(seat)
+        return None
+
+    def _seat_of(self, job: Job) -> Seat:
+        name = topic_of(job.command)
+        key = ("" if name is None else job.tenant, name)
+        seat = self._seats.get(key)
+        if seat is None:
+            seat = self._seats[key] = Seat(*key)
+            if len(self._seats) > _SEATS_MAX:
+                self._forget_seats()
+        else:
+            self._seats.move_to_end(key)
+        return seat
+
+    def _forget_seats(self) -> None:
+        for key in list(itertools.islice(self._seats, _SEATS_MAX // 10)):
+            if not self._seats[key].busy:
+                del self._seats[key]
+
+    def _call_leader(self, seat: Seat) -> None:
+        self._ready.append(seat)
+        if not self._idle and len(self._leaders) < _LEADERS:
+            thread = threading.Thread(target=self._serve, name="duly-writer", daemon=True)
+            self._leaders.append(thread)
+            thread.start()
+        self._changed.notify_all()
+
+    def _abandon(self, job: Job) -> bool:
+        """The caller waits no longer. True if the job was withdrawn in time; a finished one is not abandoned."""
+        with self._changed:
+            job.abandoned = job.stage != FINISHED
+            return job.stage == QUEUED
+
+    def close(self) -> None:
+        """Finishes what is queued and stops."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            while self._busy:
+                self._changed.wait()
+        for thread in self._leaders:
+            thread.join()
+
+    # Leading
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                while not self._ready:
+                    if self._closing and not self._busy:
+                        self._idle -= 1
+                        return
+                    self._changed.wait()
+                self._idle -= 1
+                seat = self._ready.popleft()
+            self._lead(seat, None)
+
+    def _lead(self, seat: Seat, own: Job | None) -> None:
+        """Serves a seat until nothing waits there; a caller's thread, until its own job is done."""
+        pause = _AGAIN_S
+        while True:
+            done = self._transact(seat)
+            with self._changed:
+                if not seat.jobs or (self._closing and not done):
+                    left, seat.jobs = list(seat.jobs), deque()
+                    seat.busy = False
+                    self._busy -= 1
+                    self._changed.notify_all()
+                    break
+                if own is not None and own.stage == FINISHED and done:
+                    self._call_leader(seat)
+                    return
+            if not done:
+                threading.Event().wait(pause)
+                pause = min(2 * pause, _AGAIN_S_MAX)
+            else:
+                pause = _AGAIN_S
+        for job in left:
+            job.answer = Unavailable("PostgreSQL cannot be reached, and this is being closed. Nothing was done.")
+        self._finish(left)
+
+    def _take(self, seat: Seat) -> list[Job]:
+        """The next group of a seat's jobs."""
+        taken: list[Job] = []
+        cost = 0
+        with self._changed:
+            while seat.jobs and len(taken) < _JOBS_A_TRANSACTION and cost < _COST_A_TRANSACTION:
+                job = seat.jobs.popleft()
+                self._count -= 1
+                self._cost -= job.cost
+                if not job.abandoned:
+                    job.stage = RUNNING
+                    taken.append(job)
+                    cost += job.cost
+                if seat.name is None:
+                    break
+            self._changed.notify_all()
+        return taken
+
+    def _put_back(self, seat: Seat, jobs: Sequence[Job]) -> None:
+        """Nothing was done of them: they wait again, and can be withdrawn."""
+        with self._changed:
+            for job in reversed(jobs):
+                job.stage = QUEUED
+                seat.jobs.appendleft(job)
+                self._count += 1
+                self._cost += job.cost
+
+    def _transact(self, seat: Seat) -> bool:
+        """One group commit. False: the server could not be reached; the jobs are still there."""
+        jobs: list[Job] = []
+        aftermath = Aftermath()
+        try:
+            with self._pool.line() as line:
+                aftermath = self._attempt(line, seat, jobs)
+        except LineLost as error:
+            seat.doubt()
+            self._cache.clear()
+            self._put_back(seat, jobs)
+            self._turn_away(seat, error)
+            return False
+        except Doubt as error:
+            seat.doubt()
+            self._cache.clear()
+            jobs = self._repeat(seat, jobs, error)
+        except Error as error:
+            jobs = jobs or self._take(seat)
+            self._answer_all(jobs, error)
+        self._bell.ring(aftermath.rings)
+        self._finish(jobs)
+        for event in aftermath.events:
+            tell(event, self._listener)
+        return True
+
+    def _turn_away(self, seat: Seat, error: LineLost) -> None:
+        """Those whom nobody waits for with a watch in hand are not kept waiting for a server that does not come back."""
+        now = monotonic_s()
+        late: list[Job] = []
+        with self._changed:
+            for job in list(seat.jobs):
+                if job.then is not None and now >= job.give_up_at:
+                    seat.jobs.remove(job)
+                    self._count -= 1
+                    self._cost -= job.cost
+                    late.append(job)
+        for job in late:
+            job.answer = translate(error)
+        self._finish(late)
+
+    def _repeat(self, seat: Seat, jobs: list[Job], error: Doubt) -> list[Job]:
+        """Publishes in doubt are asked again, by their ids; the others are told. Answers those that are done with."""
+        again = [job for job in jobs if isinstance(job.command, Publish) and job.publish_id and not job.abandoned]
+        for job in again:
+            job.command = replace(job.command, repeated=True)
+        others = [job for job in jobs if job not in again]
+        for job in others:
+            job.answer = unknown(job) if job.publish_id else error
+        self._put_back(seat, again)
+        return others
+
+    def _answer_all(self, jobs: Sequence[Job], error: Error) -> None:
+        for job in jobs:
+            job.answer = error
+        if error.code == "store_full":
+            tell(Event("store_full", self._clock.now_ms(), facts={"why": str(error)}), self._listener)
+
+    def _finish(self, jobs: Sequence[Job]) -> None:
+        """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id."""
+        told: list[Job] = []
+        with self._changed:
+            for job in jobs:
+                job.stage = FINISHED
+                if job.then is not None:
+                    told.append(job)
+                elif job.publish_id and job.abandoned and not isinstance(job.answer, Exception):
+                    own = remembering(job)
+                    self._seat_job(self._seat_of(own), own, leads=False)
+                else:
+                    job.done.release()
+        for job in told:
+            assert job.then is not None
+            job.then(job.answer)
+
+    # One transaction
+
+    def _attempt(self, line: Line, seat: Seat, jobs: list[Job]) -> Aftermath:
+        """Runs a seat's jobs and commits; those that it took are added to `jobs`. Raises when nothing was stored."""
+        for left in reversed(range(_TRIES)):
+            try:
+                tx = self._begin(line, seat)
+                if not jobs:
+                    jobs += self._take(seat)
+                tx = self._work(tx, seat, jobs)
+                write_records(tx)
+                tx.finish(0 if seat.name is None or seat.topic_id is None else self._session)
+                self._commit(tx, seat, jobs)
+                return tx.aftermath
+            except LineLost:
+                raise
+            except Exception as error:
+                # Whatever it was: a transaction left open would shut everyone out.
+                self._roll_back(line, seat)
+                if isinstance(error, Refused) and error.state in GOING_AWAY:
+                    line.close()
+                    raise LineLost(str(error)) from error
+                if not left or not isinstance(error, Refused) or error.state not in PASSING:
+                    raise translate(error) from error
+        raise AssertionError
+
+    def _begin(self, line: Line, seat: Seat) -> PostgresTransaction:
+        """A transaction with the topic's lock, and a memory that can be trusted."""
+        sql = self._sql
+        if seat.name is not None and seat.topic_id is None:
+            found = line.ask(sql["topic_by_name"], {"tenant": seat.tenant, "topic": seat.name})
+            seat.topic_id = found[0][0] if found else None
+        line.command(b"BEGIN")
+        if seat.topic_id is None:
+            return self._begin_cold(line, seat)
+        asked = {"space": self._space, "topic": seat.topic_id, "floor": seat.mail_floor}
+        now_us, n, session, next_id, definitions, has_mail = line.ask(sql["enter"], asked)[0]
+        turn = Turn(n or 0, session or 0, next_id or 0)
+        if definitions != seat.definitions:
+            seat.memory.clear()
+            seat.definitions = definitions
+            if self._is_another(line, seat):
+                line.command(b"ROLLBACK")
+                return self._begin(line, seat)
+        elif turn.session != self._session or turn.n != seat.turn:
+            seat.memory.pass_over()
+        tx = self._transaction(line, now_us, seat.memory, {seat.topic_id: turn})
+        if has_mail:
+            take_in(tx, seat)
+        return tx
+
+    def _is_another(self, line: Line, seat: Seat) -> bool:
+        """Whether the topic was deleted meanwhile, and perhaps made again."""
+        found = line.ask(self._sql["topic_by_name"], {"tenant": seat.tenant, "topic": seat.name})
+        before, seat.topic_id = seat.topic_id, found[0][0] if found else None
+        return seat.topic_id != before
+
+    def _begin_cold(self, line: Line, seat: Seat) -> PostgresTransaction:
+        """A transaction that remembers nothing: on several topics, on the store, or on a topic that is not there."""
+        key = DEFINITIONS if seat.name is not None else CHORES
+        now_us = line.ask_all(
+            [(self._sql["lock"], {"space": self._space, "key": key}), (self._sql["now"], {})],
+        )[1][0][0]
+        return self._transaction(line, now_us, Memory(), {})
+
+    def _transaction(self, line: Line, now_us: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
+        server_ms = self._server_clock.note(now_us)
+        return PostgresTransaction(
+            line,
+            now_ms=server_ms if self._clock is self._server_clock else self._clock.now_ms(),
+            incarnation=self._incarnation,
+            memory=memory,
+            cache=self._cache,
+            new_lease_id=self._new_lease_id,
+            enter=lambda topic: self._enter(line, topic),
+            turns=turns,
+        )
+
+    def _enter(self, line: Line, topic: int) -> Turn:
+        asked = {"space": self._space, "topic": topic, "floor": 0}
+        _, n, session, next_id, _, _ = line.ask(self._sql["enter"], asked)[0]
+        return Turn(n or 0, session or 0, next_id or 0)
+
+    def _work(self, tx: PostgresTransaction, seat: Seat, jobs: Sequence[Job]) -> PostgresTransaction:
+        """Runs the jobs. If one fails all run again, each group under a savepoint; so it is undone alone."""
+        groups = [list(group) for _, group in itertools.groupby(jobs, key=verb_of)]
+        try:
+            for group in groups:
+                run_together(tx, group)
+            return tx
+        except LineLost:
+            raise
+        except Exception as error:
+            if isinstance(error, Refused) and (len(jobs) == 1 or error.state in PASSING or error.state in GOING_AWAY):
+                raise
+            self._roll_back(tx.line, seat)
+        tx = self._begin(tx.line, seat)
+        for group in groups:
+            self._run_apart(tx, group)
+        return tx
+
+    def _run_apart(self, tx: PostgresTransaction, jobs: list[Job]) -> None:
+        """Runs neighbouring jobs of one verb, together if possible, else each alone."""
+        mark = tx.mark()
+        try:
+            run_together(tx, jobs)
+            tx.release()
+        except LineLost:
+            raise
+        except Exception as error:
+            tx.back_to(mark)
+            if len(jobs) == 1:
+                jobs[0].answer = translate(error)
+            else:
+                for job in jobs:
+                    self._run_apart(tx, [job])
+
+    def _commit(self, tx: PostgresTransaction, seat: Seat, jobs: Sequence[Job]) -> None:
+        line = tx.line
+        if tx.wrote and not tx.lasting and all(job.verb is claim for job in jobs):
+            line.command(b"SET LOCAL synchronous_commit = off")
+        # What is refused up to here is refused; from here on it is in doubt.
+        line.command(b"COMMIT")
+        try:
+            line.flush()
+        except LineLost as error:
+            raise Doubt(f"The connection broke during a commit ({error}): it may have been done, or not.") from error
+        if any("replicat" in warning for warning in line.warnings):
+            raise Doubt("The commit was not confirmed by the standby: it may be lost with this server.")
+        seat.memory.commit()
+        tx.committed()
+        if tx.wrote and seat.topic_id is not None:
+            turn = tx.turns.get(seat.topic_id)
+            seat.turn = -1 if turn is None else turn.n
+
+    def _roll_back(self, line: Line, seat: Seat) -> None:
+        """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
+        seat.doubt()
+        self._cache.clear()
+        line.settle()
+        line.command(b"ROLLBACK")
+        line.flush()
+
+
+def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:
+    if withdrawn:
+        raise Timeout()
+    if job.publish_id:
+        raise unknown(job)
+    raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
+
