@@ -22,15 +22,15 @@ _ENDS_S = 30
 
 
 @contextmanager
-def own_broker(folder: Path) -> Iterator[str]:
-    """Starts a broker process on a store in the folder, on a free port; its address."""
+def own_broker(store: str | Path) -> Iterator[str]:
+    """Starts a broker process on a store, on a free port; its address."""
     command = [
         sys.executable,
         "-m",
         "duly",
         "serve",
         "--store",
-        str(folder / "broker.duly"),
+        str(store),
         "--http-port",
         "0",
         "--flight-port",

@@ -21,6 +21,7 @@ from duly.clock import monotonic_s
 
 _STAMP = struct.Struct("<d")
 _SLICES = 10
+_WARM_UP = 20
 _GROUP = "bench"
 
 
@@ -49,6 +50,19 @@ def measure_broker(url: str, path: Path, *, messages: int, per_s: float) -> dict
     return beside(through, here, {"p50_to_embedded": "p50_ms", "p99_to_embedded": "p99_ms"})
 
 
+def measure_between(publisher: str, consumer: str, *, messages: int, per_s: float) -> dict[str, float]:
+    """Milliseconds from a publish at one broker to the claim at another that shares its store."""
+    with (
+        duly.connect(consumer) as client,
+        own_topics(client, "latency") as (topic,),
+        _producer(publisher, topic, per_s) as producer,
+    ):
+        run = _Run(client, topic, producer)
+        run.warm_up()
+        run.take(messages)
+    return run.figures()
+
+
 class _Run:
     """One topic's messages and how long they were under way."""
 
@@ -59,6 +73,11 @@ class _Run:
         self._waits: list[float] = []
         client.create_topic(topic, kind="log")
         client.create_group(topic, _GROUP)
+
+    def warm_up(self) -> None:
+        """Has a few go through that do not count."""
+        self.take(_WARM_UP)
+        self._waits.clear()
 
     def take(self, messages: int) -> None:
         """Has so many published over there, and claims them here."""

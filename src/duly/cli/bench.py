@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -278,9 +278,57 @@ def producer(
         _show("producer", figures, as_json)
 
 
+@app.command()
+def postgres(
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            show_default=False,
+            help="A PostgreSQL that runs, postgresql://…, in schemas of its own; else one started for it here.",
+        ),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="PARTS", help="Parts to measure, with commas.")
+    ] = "log,queue,consumers,latency,timeline,snapshot",
+    messages: Annotated[int, typer.Option(min=1, help="Messages a turn; where fewer are enough, at most so many.")] = (
+        200_000
+    ),
+    clients: Annotated[int, typer.Option(min=1, help="Threads on either side.")] = 8,
+    pairs: Annotated[int, typer.Option(min=1, help="Turns that either side has.")] = 3,
+    standing: Annotated[int, typer.Option(min=0, help="Messages standing in both, where any do.")] = 1_000_000,
+    hold: Annotated[float, typer.Option(min=0.1, help="Seconds that a snapshot is held.")] = 60,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Duly on PostgreSQL beside a queue table with FOR UPDATE SKIP LOCKED, in turns; through two brokers; and while
+    somebody holds a snapshot.
+
+    Example: duly bench postgres --only log,queue --json
+    """
+    from duly.bench.own_postgres import own_postgres
+    from duly.bench.postgres import PARTS, Plan, measure, own_place
+
+    parts = [part.strip() for part in only.split(",")]
+    for part in parts:
+        if part not in PARTS:
+            raise typer.BadParameter(f"There is no part {part!r}. There are {', '.join(PARTS)}.")
+    if dsn is not None and not dsn.startswith(("postgresql://", "postgres://")):
+        raise typer.BadParameter("--dsn is postgresql://user@host:port/database.")
+    plan = Plan(messages=messages, clients=clients, pairs=pairs, standing=standing, hold_s=hold)
+    figures: dict[str, float] = {}
+    with own_postgres(folder) if dsn is None else nullcontext(dsn) as address, own_place(address) as place:
+        for part, found in measure(place, plan, parts):
+            figures |= found
+            if not as_json:
+                _show(f"postgres {part}", found, as_json)
+    if as_json:
+        _show("postgres", figures, as_json)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
-    """Everything above, the large backlog with a million messages.
+    """Everything above that needs no server beside it, the large backlog with a million messages.
 
     Example: duly bench all
     """
@@ -315,7 +363,7 @@ def _broker(url: str | None, own: bool, path: Path) -> Iterator[str | None]:
         return
     from duly.bench.brokers import own_broker
 
-    with own_broker(path.parent) as started:
+    with own_broker(path.parent / "broker.duly") as started:
         yield started
 
 

@@ -522,4 +522,3 @@ class PostgresTransaction(SqlTransaction):
     def give_back_space(self, pages_max: int) -> bool:  # noqa: ARG002
         self.aftermath.freed = True
         return False
-

@@ -501,4 +501,3 @@ def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:
     if job.publish_id:
         raise unknown(job)
     raise Timeout("The time allowed ran out while the store was at it: it may have been done, or not.")
-
