@@ -92,6 +92,9 @@ class Broker:
             return self.claim(command, wait_until=None, deadline=deadline)
         return self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
 
+    def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
+        return self._home.when_undone(tx, act)
+
     def look(self, verb: Callable[[Transaction, Any], R], command: Any) -> R:
         """Looks at the store by a verb that is no operation of its own."""
         return self._home.look(verb, command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..clock import ClockReading
@@ -22,6 +22,10 @@ class Port(Protocol):
 
     def transaction(self, patience_s: float) -> Any:
         """A transaction for the application."""
+        ...
+
+    def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
+        """Calls back if the application's transaction is rolled back. False: that will not be heard of."""
         ...
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:

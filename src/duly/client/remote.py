@@ -19,7 +19,7 @@ while the machine sleeps.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -114,6 +114,9 @@ class Remote:
         raise InvalidArgument(
             "A broker has no part in your transactions: they are for a client that is connected to the store itself."
         )
+
+    def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:  # noqa: ARG002
+        return False
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         if deadline is None:

@@ -94,6 +94,10 @@ class PostgresTransaction(SqlTransaction):
         # Where leases are that were seen.
         self._lease_at: dict[int, int] = {}
         self._dirty: dict[int, None] = {}
+        # Takes a topic's mail in once more; None: there was none, or it is being taken in.
+        self.take_mail: Callable[[], bool] | None = None
+        # Below it nothing more comes into the inbox, once this is committed.
+        self.mail_floor = 0
         # A reader's states: it remembers nothing.
         self._states: dict[int, State] = {}
 
@@ -253,7 +257,7 @@ class PostgresTransaction(SqlTransaction):
 
     def block_metas(
         self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
-    ) -> Iterator[BlockMeta]:  # noqa: ARG002
+    ) -> Iterator[BlockMeta]:
         # A page after the other: most look at the first few.
         limit, high = _METAS_A_PAGE, _NEVER
         while True:
@@ -347,6 +351,9 @@ class PostgresTransaction(SqlTransaction):
         found = [self._seen(lease_of(row)) for row in rows]
         if not found:
             self.lease_next_due(tenant_id, partition, group)
+        elif self.take_mail is not None and any(row.state == LEASED for row in found) and self.take_mail():
+            # An application has settled something since the mail was taken in, perhaps one of these.
+            return self.leases_due(tenant_id, partition, group, now_ms, limit)
         return found
 
     def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
@@ -498,7 +505,24 @@ class PostgresTransaction(SqlTransaction):
         if offsets:
             self._rows("loose_delete", partition=partition, offsets=list(offsets))
 
+    # Mail (inbox.py)
+
+    def mail(self, topic: int, floor: int, limit: int) -> list[Any]:
+        """What is visible of a topic's mail."""
+        return list(self._rows("inbox", topic=topic, floor=floor, limit=limit))
+
+    def mail_delete(self, topic: int, xid: int, number: int) -> None:
+        self.lasting = True
+        self._rows("inbox_delete", topic=topic, xid=xid, id=number)
+
+    def mail_refuse(self, topic: int, kind: str, data: bytes, payload: bytes | None, why: str) -> None:
+        self._rows("mail_refuse", topic=topic, now=self.now_ms, why=why, kind=kind, data=data, payload=payload)
+
     # Events
+
+    def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:  # noqa: ARG002
+        # Transactions commit in another order than they began: what is not packed yet has no place yet.
+        return iter(())
 
     def event_rows_delete(self, ids: Sequence[int]) -> None:
         self._rows("event_rows_delete", ids=list(ids))

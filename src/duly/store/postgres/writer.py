@@ -398,9 +398,22 @@ class PostgresWriter:
         elif turn.session != self._session or turn.n != seat.turn:
             seat.memory.pass_over()
         tx = self._transaction(line, now_us, seat.memory, {seat.topic_id: turn})
+        tx.mail_floor = seat.mail_floor
         if has_mail:
-            take_in(tx, seat)
+            self._take_mail(tx, seat)
+        tx.take_mail = lambda: self._take_mail(tx, seat)
         return tx
+
+    def _take_mail(self, tx: PostgresTransaction, seat: Seat) -> bool:
+        """Does what a topic's mail says. False: there was none."""
+        assert seat.topic_id is not None
+        again, tx.take_mail = tx.take_mail, None
+        wrote = tx.wrote
+        tx.wrote = False
+        tx.mail_floor = take_in(tx, seat.tenant, seat.name or "", seat.topic_id, tx.mail_floor)
+        took, tx.wrote = tx.wrote, tx.wrote or wrote
+        tx.take_mail = again
+        return took
 
     def _is_another(self, line: Line, seat: Seat) -> bool:
         """Whether the topic was deleted meanwhile, and perhaps made again."""
@@ -485,6 +498,7 @@ class PostgresWriter:
         if tx.wrote and seat.topic_id is not None:
             turn = tx.turns.get(seat.topic_id)
             seat.turn = -1 if turn is None else turn.n
+        seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
 
     def _roll_back(self, line: Line, seat: Seat) -> None:
         """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""

@@ -278,6 +278,14 @@ class SqliteStore:
         answer: R = joined(tx, self.key).run(verb, command)
         return answer
 
+    def when_undone(self, tx: object, act: Callable[[], None]) -> bool:
+        """Calls back if the transaction is rolled back."""
+        joined(tx, self.key).when_undone(act)
+        return True
+
+    def refresh(self, command: Any) -> None:
+        """Before a read: it sees everything as it is."""
+
     def transaction(self, patience_s: float) -> Transaction:
         """A transaction for the application; others write before it for so long, then it is Busy."""
         return Transaction(self._writer, self.key, patience_s)

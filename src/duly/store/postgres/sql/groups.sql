@@ -78,7 +78,6 @@ SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, ba
    AND grp = :grp
    AND due_at_ms >= :low
    AND due_at_ms <= :now
-   AND pledged = 0
  ORDER BY due_at_ms, id
  LIMIT :limit
    FOR UPDATE SKIP LOCKED;

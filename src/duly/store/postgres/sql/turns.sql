@@ -23,10 +23,6 @@ SELECT topic.id
 -- now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
 
--- moment
--- The time, and what definitions stand at, for a transaction without a topic of its own.
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
-
 -- lock
 SELECT pg_advisory_xact_lock(:space::INTEGER, :key::INTEGER)::TEXT;
 
