@@ -65,7 +65,7 @@ def _split(url: str) -> tuple[str, str]:
     schema = next((value for name, value in options if name == "schema"), DEFAULT_SCHEMA)
     if not _NAME.fullmatch(schema):
         raise InvalidArgument(
-            f"schema={schema!r} is no name for Duly's schema: small letters, digits and _, at most 48, not a digit first."
+            f"schema={schema!r} is no name for Duly's schema: up to 48 small letters, digits and _, not a digit first."
         )
     rest = urlencode([(name, value) for name, value in options if name != "schema"])
     return base + (mark + rest if rest else ""), schema

@@ -5,8 +5,8 @@
         q.publish("emails", b"…", tx=connection)
         q.ack(delivery, tx=connection)
 
-Nothing here takes a topic's lock, so two applications' transactions never wait for each other, nor brokers for them: each
-leaves mail (inbox.py). What is asked is checked at once, by what is committed so far.
+Nothing here takes a topic's lock, so two applications' transactions never wait for each other, nor brokers for them:
+each leaves mail (inbox.py). What is asked is checked at once, by what is committed so far.
 
 Publish answers ids; offsets are given when the mail is taken in. An id that is in use by then is left out then, too.
 
@@ -158,7 +158,7 @@ class Joining:
         return Receipt(command.publish_id, columns.count, (), given_ids=tuple(ids))
 
     def _settle(self, command: Settle) -> Verdicts:
-        topic, now_ms = self._find(command.tenant, command.topic)
+        topic, _ = self._find(command.tenant, command.topic)
         if self._has_mail(command.tenant, command.topic):
             self._take_in(command.tenant, command.topic)
         group = self._rows(_GROUP, topic=topic.id, name=command.group or QUEUE_GROUP)

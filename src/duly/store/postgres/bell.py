@@ -1,8 +1,8 @@
 """Wakes those who wait, here and in every other process on the store.
 
-Others are told by NOTIFY, after the commit and on a connection of its own: inside the transaction it would make all commits
-of the database wait for each other. What rang while one was being sent goes with the next. Whoever hears nothing because its
-connection broke looks again when it has another.
+Others are told by NOTIFY, after the commit and on a connection of its own: inside the transaction it would make all
+commits of the database wait for each other. What rang while one was being sent goes with the next. Whoever hears
+nothing because its connection broke looks again when it has another.
 
 A process that dies between its commit and its NOTIFY tells nobody: so whoever waits looks again after a while.
 """

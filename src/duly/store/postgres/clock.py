@@ -1,9 +1,9 @@
 """PostgreSQL's clock, as a process that is told it now and then reckons it.
 
-A reading was taken before its answer arrived: reading plus time since then is never ahead of the server. Of the readings of
-the last seconds the one that is furthest ahead is the best; older ones are forgotten, so that the server's clock is followed
-wherever it goes. Whether a message is due is never decided by this, only by the reading of the transaction that looks; waits
-and made publish ids go by it.
+A reading was taken before its answer arrived: reading plus time since then is never ahead of the server. Of the
+readings of the last seconds the one that is furthest ahead is the best; older ones are forgotten, so that the server's
+clock is followed wherever it goes. Whether a message is due is never decided by this, only by the reading of the
+transaction that looks; waits and made publish ids go by it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The inbox: what applications' own transactions leave for whoever has the topic's turn next.
 
 An application's transaction may be open for seconds and may yet be undone. It must not hold a topic's lock, nor give
-offsets. So it only writes a row here, and whoever works on the topic next takes in what has been committed by then, before
-anything else:
+offsets. So it only writes a row here, and whoever works on the topic next takes in what has been committed by then,
+before anything else:
 
     application ──insert──▶ a row nobody sees ──commit──▶ mail ──the next turn──▶ stored, settled, moved, cancelled
                                    └──rollback──▶ nothing ever was
 
-Mail is found by being visible, never by a number that is counted up: a slow transaction's row has a small number and
-is seen late (DESIGN.md §5, rule 4). Below the oldest transaction that is still under way nothing more can come; from
-there on is looked.
+Mail is found by being visible, never by a number that is counted up: a slow transaction's row has a small number and is
+seen late (DESIGN.md §5, rule 4). Below the oldest transaction that is still under way nothing more can come; from there
+on is looked.
 
 What is taken in was checked when it was written. Should it be refused all the same, because the topic's settings
 changed meanwhile, it is kept in `refused` with the reason, and told: nothing that was committed is lost in silence.

@@ -1,14 +1,14 @@
 """A line to PostgreSQL: statements gathered, sent together through libpq's pipeline, and their answers.
 
-A statement that answers nothing costs no round trip: it is put on the line and goes with the next one that is asked. So a
-transaction of Duly's takes two trips, its beginning and its end, when what it needs is remembered.
+A statement that answers nothing costs no round trip: it is put on the line and goes with the next one that is asked. So
+a transaction of Duly's takes two trips, its beginning and its end, when what it needs is remembered.
 
 Statements are prepared by name, once a line. Values travel as text or, of bytes, as they are; answers come in binary.
 
     put ──▶ put ──▶ ask ══▶ (all three are sent; the answers are read up to the last)
 
-An error of one statement is raised by whoever asks next; PostgreSQL leaves out what was sent behind it. A line that broke
-is `lost`: what was under way on it may have been done, or not.
+An error of one statement is raised by whoever asks next; PostgreSQL leaves out what was sent behind it. A line that
+broke is `lost`: what was under way on it may have been done, or not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import select
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -208,10 +209,8 @@ class Line:
 
     def settle(self) -> None:
         """Sends everything, whatever comes of it: the transaction is about to be undone."""
-        try:
+        with suppress(Refused):
             self.flush()
-        except Refused:
-            pass
 
     def _send(self) -> None:
         while self._pgconn.flush() == 1:

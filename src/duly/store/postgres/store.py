@@ -1,8 +1,8 @@
 """The PostgreSQL store: Duly's own schema in a database that may be the application's, and the connections to it.
 
-Any number of processes, brokers or applications, have it open at once; none is special. Each transaction works under the
-lock of its topic (writer.py). Only a server that takes writes is ever used: of several hosts the primary is looked for,
-and a standby is neither claimed nor read from.
+Any number of processes, brokers or applications, have it open at once; none is special. Each transaction works under
+the lock of its topic (writer.py). Only a server that takes writes is ever used: of several hosts the primary is looked
+for, and a standby is neither claimed nor read from.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class PostgresStore:
 
     # The application's transactions
 
-    def join(self, tx: object, verb: Verb[C, R], command: C) -> R:
+    def join(self, tx: object, verb: Verb[C, R], command: C) -> R:  # noqa: ARG002
         """Runs a command in the application's transaction; see application.py."""
         joining = Joining(
             tx,
@@ -231,7 +231,7 @@ class PostgresStore:
         self.write(take_in_mail, TakeIn(tenant, topic), tenant=tenant, cost=0, deadline=_joined_by())
 
     def refresh(self, command: Any) -> None:
-        """Before a read: what applications' transactions left is taken in, and events are packed, so that it sees them."""
+        """Before a read: takes in what applications left and packs events, so that it sees them."""
         try:
             if isinstance(command, ListEvents):
                 self._pack()
@@ -280,7 +280,7 @@ class PostgresStore:
     def back_up(self, folder: str, **how: Any) -> Backup:  # noqa: ARG002
         """PostgreSQL has its own ways."""
         raise InvalidArgument(
-            "A store on PostgreSQL is backed up with its database: pg_basebackup, pg_dump, or your provider's snapshots. "
+            "A store on PostgreSQL is backed up with its database: pg_basebackup, pg_dump, your provider's snapshots. "
             "One backup has your tables and Duly's."
         )
 

@@ -256,7 +256,12 @@ class PostgresTransaction(SqlTransaction):
                 )
 
     def block_metas(
-        self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
+        self,
+        tenant_id: int,  # noqa: ARG002
+        partition: int,
+        low: int,
+        *,
+        newest_first: bool = False,
     ) -> Iterator[BlockMeta]:
         # A page after the other: most look at the first few.
         limit, high = _METAS_A_PAGE, _NEVER

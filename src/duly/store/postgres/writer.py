@@ -1,8 +1,9 @@
 """The writer on PostgreSQL: a transaction a topic at a time, group commit, and what becomes of a lost connection.
 
-Callers leave jobs at the seat of their topic (seat.py). Whoever finds the seat free leads: it begins a transaction, which
-waits for the topic's lock among all brokers, takes the jobs that have gathered, runs them, commits once and answers them
-all. Topics do not wait for each other; each has its own lock, and lines (line.py) are taken from a small pool.
+Callers leave jobs at the seat of their topic (seat.py). Whoever finds the seat free leads: it begins a transaction,
+which waits for the topic's lock among all brokers, takes the jobs that have gathered, runs them, commits once and
+answers them all. Topics do not wait for each other; each has its own lock, and lines (line.py) are taken from a small
+pool.
 
     queued ──▶ running ──commit──▶ answered
       │  ▲        ├──rollback──▶ answered with the error; nothing was done
@@ -12,12 +13,12 @@ all. Topics do not wait for each other; each has its own lock, and lines (line.p
 
 The main thread never leads: a signal's exception could come up between any two steps.
 
-A commit that was cancelled while it waited for its synchronous standby is reported as done, with a warning alone ("might
-not have been replicated"): it is in doubt here.
+A commit that was cancelled while it waited for its synchronous standby is reported as done, with a warning alone
+("might not have been replicated"): it is in doubt here.
 
-Claims that wrote nothing else are committed without waiting for the disk. Should the server lose them, their leases never
-were: whoever holds one is refused, and the messages are delivered again. (Ids of leases are given by the thousand, durably,
-so a lost one's is not used again.)
+Claims that wrote nothing else are committed without waiting for the disk. Should the server lose them, their leases
+never were: whoever holds one is refused, and the messages are delivered again. (Ids of leases are given by the
+thousand, durably, so a lost one's is not used again.)
 """
 
 from __future__ import annotations
@@ -303,7 +304,7 @@ class PostgresWriter:
         return True
 
     def _turn_away(self, seat: Seat, error: LineLost) -> None:
-        """Those whom nobody waits for with a watch in hand are not kept waiting for a server that does not come back."""
+        """Jobs that nobody waits for are not kept for ever for a server that does not come back."""
         now = monotonic_s()
         late: list[Job] = []
         with self._changed:
