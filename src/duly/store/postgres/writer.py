@@ -44,6 +44,7 @@ from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_t
 from .bell import NotifyBell
 from .clock import PostgresClock
 from .faults import CHANGED, GOING_AWAY, PASSING, translate
+from .hints import hints_of
 from .inbox import take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
@@ -371,8 +372,9 @@ class PostgresWriter:
                 raise
             except Exception as error:
                 # Whatever it was: a transaction left open would shut everyone out.
-                self._roll_back(line, seat)
-                if isinstance(error, Refused) and error.state == CHANGED:
+                changed = isinstance(error, Refused) and error.state == CHANGED
+                self._roll_back(line, seat, nothing_read=changed)
+                if changed:
                     # Somebody else is at this topic, too: it is looked at before anything is computed, for a while.
                     seat.careful_until = monotonic_s() + _CAREFUL_S
                 if isinstance(error, Refused) and error.state in GOING_AWAY:
@@ -395,7 +397,9 @@ class PostgresWriter:
             return self._begin_trusting(line, seat)
         seat.careful_until = 0.0
         asked = {"space": self._space, "topic": seat.topic_id, "floor": seat.mail_floor}
-        now_us, n, session, next_id, definitions, has_mail = line.ask(sql["enter"], asked)[0]
+        hints = hints_of(seat.memory, seat.tenant, seat.name)
+        entered, *hinted = line.ask_all([(sql["enter"], asked), *hints.asked(sql)])
+        now_us, n, session, next_id, definitions, has_mail = entered[0]
         turn = Turn(n or 0, session or 0, next_id or 0)
         if definitions != seat.definitions:
             seat.forget(definitions=True)
@@ -405,10 +409,13 @@ class PostgresWriter:
                 return self._begin(line, seat)
         elif turn.session != self._session or turn.n != seat.turn:
             seat.forget(definitions=False)
+            hints.useful = True
         seat.next_id = turn.next_id
         tx = self._transaction(line, self._time(now_us), seat.memory, {seat.topic_id: turn})
         tx.epoch = seat.epoch
         tx.mail_floor = seat.mail_floor
+        if hints.useful:
+            hints.apply(tx, hinted)
         if has_mail:
             self._take_mail(tx, seat)
         tx.take_mail = lambda: self._take_mail(tx, seat)
@@ -536,10 +543,18 @@ class PostgresWriter:
             seat.next_id = 0 if turn is None else turn.next_id
         seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
 
-    def _roll_back(self, line: Line, seat: Seat) -> None:
-        """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
-        seat.doubt()
-        self._cache.clear()
+    def _roll_back(self, line: Line, seat: Seat, *, nothing_read: bool = False) -> None:
+        """Leaves the transaction, whatever is left of it, and trusts nothing remembered.
+
+        Of one that was refused before it read anything nothing is in the cache; and what it remembered is forgotten by
+        the next, which looks first.
+        """
+        if nothing_read:
+            seat.memory.undo_to(0)
+            seat.turn = -1
+        else:
+            seat.doubt()
+            self._cache.clear()
         line.settle()
         line.command(b"ROLLBACK")
         line.flush()
