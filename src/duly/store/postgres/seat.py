@@ -38,6 +38,8 @@ class Seat:
         "definitions",
         "epoch",
         "jobs",
+        "kept_until",
+        "lingers",
         "mail_floor",
         "memory",
         "name",
@@ -66,6 +68,10 @@ class Seat:
         self.epoch = _new_epoch()
         # Until then it looks how things stand before it computes anything (monotonic seconds).
         self.careful_until = 0.0
+        # Until then its lock is kept between transactions; 0: it is not.
+        self.kept_until = 0.0
+        # Whoever keeps it waits for the next job.
+        self.lingers = False
 
     def forget(self, *, definitions: bool) -> None:
         """Somebody else wrote."""
@@ -81,6 +87,7 @@ class Seat:
         self.turn = -1
         self.topic_id = None
         self.definitions = None
+        self.lingers = False
 
 
 def topic_of(command: Any) -> str | None:

@@ -62,7 +62,12 @@ _SUBMITTED_S = 20.0
 _AGAIN_S_MAX = 1.0
 # How often a transaction is run again that another one got in the way of.
 _TRIES = 8
-_CAREFUL_S = 0.1
+# How long it is looked how things stand first, after somebody else had a turn.
+_CAREFUL_S = 0.5
+# From so many callers on a topic that others want, too, is kept; for so long; and waited so long for the next.
+_MANY_JOBS = 3
+_KEPT_S = 0.02
+_LINGER_S = 0.002
 
 
 class Doubt(StoreError):
@@ -164,6 +169,8 @@ class PostgresWriter:
         self._count += 1
         self._cost += job.cost
         if seat.busy:
+            if seat.lingers:
+                self._changed.notify_all()
             return None
         seat.busy = True
         self._busy += 1
@@ -286,24 +293,57 @@ class PostgresWriter:
         try:
             with self._pool.line() as line:
                 aftermath = self._attempt(line, seat, jobs)
+                while self._stays(line, seat, len(jobs)):
+                    self._conclude(jobs, aftermath)
+                    jobs.clear()
+                    aftermath = Aftermath()
+                    aftermath = self._attempt(line, seat, jobs)
         except LineLost as error:
             seat.doubt()
+            seat.kept_until = 0.0
             self._cache.clear()
             self._put_back(seat, jobs)
             self._turn_away(seat, error)
             return False
         except Doubt as error:
             seat.doubt()
+            seat.kept_until = 0.0
             self._cache.clear()
             jobs = self._repeat(seat, jobs, error)
         except Error as error:
             jobs = jobs or self._take(seat)
             self._answer_all(jobs, error)
+        self._conclude(jobs, aftermath)
+        return True
+
+    def _conclude(self, jobs: Sequence[Job], aftermath: Aftermath) -> None:
+        """What follows a commit: those who wait are woken, callers answered, events told."""
         self._bell.ring(aftermath.rings)
         self._finish(jobs)
         for event in aftermath.events:
             tell(event, self._listener)
-        return True
+
+    # Staying
+
+    def _stays(self, line: Line, seat: Seat, served: int) -> bool:
+        """Whether the topic is kept for another transaction at once, though others want it; if not, it is let go of.
+
+        Where several brokers are busy on one topic each would have it for one small transaction and find all it
+        remembers outdated. So whoever has many callers keeps it for some milliseconds, and waits a moment for the next.
+        """
+        if not seat.kept_until:
+            return False
+        with self._changed:
+            left = seat.kept_until - monotonic_s()
+            if left > 0 and not seat.jobs and served >= _MANY_JOBS and not self._closing:
+                seat.lingers = True
+                self._changed.wait(min(left, _LINGER_S))
+                seat.lingers = False
+            stays = bool(seat.jobs) and seat.kept_until > monotonic_s()
+        if not stays:
+            seat.kept_until = 0.0
+            line.ask(self._sql["unlock"], {"space": self._space, "key": seat.topic_id})
+        return stays
 
     def _turn_away(self, seat: Seat, error: LineLost) -> None:
         """Jobs that nobody waits for are not kept for ever for a server that does not come back."""
@@ -393,9 +433,12 @@ class PostgresWriter:
         line.command(b"BEGIN")
         if seat.topic_id is None:
             return self._begin_cold(line, seat)
-        if seat.turn >= 0 and monotonic_s() > seat.careful_until:
+        now = monotonic_s()
+        if seat.turn >= 0 and (seat.kept_until or now > seat.careful_until):
             return self._begin_trusting(line, seat)
-        seat.careful_until = 0.0
+        if now < seat.careful_until and len(seat.jobs) >= _MANY_JOBS and not seat.kept_until:
+            line.put(sql["keep"], {"space": self._space, "key": seat.topic_id})
+            seat.kept_until = now + _KEPT_S
         asked = {"space": self._space, "topic": seat.topic_id, "floor": seat.mail_floor}
         hints = hints_of(seat.memory, seat.tenant, seat.name)
         entered, *hinted = line.ask_all([(sql["enter"], asked), *hints.asked(sql)])
@@ -406,10 +449,13 @@ class PostgresWriter:
             seat.definitions = definitions
             if self._is_another(line, seat):
                 line.command(b"ROLLBACK")
+                self._let_go(line, seat)
                 return self._begin(line, seat)
         elif turn.session != self._session or turn.n != seat.turn:
             seat.forget(definitions=False)
             hints.useful = True
+            if turn.session:
+                seat.careful_until = now + _CAREFUL_S
         seat.next_id = turn.next_id
         tx = self._transaction(line, self._time(now_us), seat.memory, {seat.topic_id: turn})
         tx.epoch = seat.epoch
@@ -457,6 +503,12 @@ class PostgresWriter:
         took, tx.wrote = tx.wrote, tx.wrote or wrote
         tx.take_mail = again
         return took
+
+    def _let_go(self, line: Line, seat: Seat) -> None:
+        """Whatever was kept of a topic beyond its transaction is free again."""
+        if seat.kept_until:
+            seat.kept_until = 0.0
+            line.ask(self._sql["unlock_all"], {})
 
     def _is_another(self, line: Line, seat: Seat) -> bool:
         """Whether the topic was deleted meanwhile, and perhaps made again."""
@@ -558,6 +610,7 @@ class PostgresWriter:
         line.settle()
         line.command(b"ROLLBACK")
         line.flush()
+        self._let_go(line, seat)
 
 
 def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:
