@@ -91,6 +91,8 @@ class Line:
         self._pgconn = connection.pgconn
         # How long the server may be silent.
         self._patience_s = patience_s
+        # The server has not gone down since, as long as the line lives.
+        self.opened_at = monotonic_s()
         self._prepared: set[bytes] = set()
         self._decoders: dict[bytes, tuple[Callable[[bytes], Any] | None, ...]] = {}
         # Put or sent, and not answered yet: the names of statements.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ...errors import Busy, Closed
-from .line import Line
+from .line import Line, LineLost
 
 _WAIT_S = 10.0
 
@@ -29,6 +29,10 @@ class Pool:
         line = self._take()
         try:
             yield line
+        except LineLost:
+            # Perhaps another's, of the ids: what was begun on this one must not be joined by whoever has it next.
+            line.close()
+            raise
         except Exception:
             raise
         except BaseException:
