@@ -15,6 +15,7 @@ from collections.abc import Callable
 from ...clock import HOST, ClockReading, from_ms, monotonic_s
 
 _REMEMBERED_S = 10.0
+_STEP_S = 0.05
 
 
 class PostgresClock:
@@ -31,6 +32,9 @@ class PostgresClock:
         got = monotonic_s()
         ahead = server_us / 1e6 - got
         with self._lock:
+            if self._readings and ahead < self._readings[0][1] - _STEP_S:
+                # The server's clock was set back, or this answer was very late: it is believed either way.
+                self._readings.clear()
             while self._readings and self._readings[-1][1] <= ahead:
                 self._readings.pop()
             self._readings.append((got, ahead))

@@ -14,11 +14,19 @@ Definitions (settings, groups, pauses) are counted for the whole store; when the
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import Any
 
 from ...engine.memory import Memory
 from ..jobs import Job
+
+_epochs = itertools.count(1)
+
+
+def _new_epoch() -> int:
+    return next(_epochs)
+
 
 # The locks of a store that belong to no topic.
 DEFINITIONS, CHORES = 0, -1
@@ -30,12 +38,15 @@ class Seat:
     __slots__ = (
         "begun_at",
         "busy",
+        "careful_until",
         "definitions",
+        "epoch",
         "jobs",
         "mail_floor",
         "memory",
         "memory_at",
         "name",
+        "next_id",
         "tenant",
         "topic_id",
         "turn",
@@ -55,12 +66,26 @@ class Seat:
         # When the transaction under way began, and when the last one did that was committed.
         self.begun_at = 0.0
         self.memory_at = 0.0
+        # Where ids of runs go on, at that turn.
+        self.next_id = 0
         # Below it nothing more can come into the inbox.
         self.mail_floor = 0
+        # Counts how often what was remembered had to be forgotten.
+        self.epoch = _new_epoch()
+        # Until then it looks how things stand before it computes anything (monotonic seconds).
+        self.careful_until = 0.0
+
+    def forget(self, *, definitions: bool) -> None:
+        """Somebody else wrote."""
+        self.epoch = _new_epoch()
+        if definitions:
+            self.memory.clear()
+        else:
+            self.memory.pass_over()
 
     def doubt(self) -> None:
         """Nothing that is remembered can be trusted."""
-        self.memory.clear()
+        self.forget(definitions=True)
         self.turn = -1
         self.topic_id = None
         self.definitions = None

@@ -41,6 +41,9 @@ from .statements import statements
 _NEVER = 2**62
 _METAS_A_PAGE, _METAS_A_PAGE_MAX = 16, 4096
 _BLOCKS_A_PAGE = 32
+# What looks at leases: those that were ended have to be gone by then.
+_OF_LEASES = frozenset({"lease", "leases", "leases_due", "lease_next_due", "leased_groups"})
+_NO_LEASE = LeaseRow(0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0)
 
 _times = msgspec.msgpack.Decoder(tuple[tuple[int, float, float], ...])
 _positions = msgspec.msgpack.Decoder(dict[int, int])
@@ -93,6 +96,10 @@ class PostgresTransaction(SqlTransaction):
         self._partitions: tuple[int, ...] = ()
         # Where leases are that were seen.
         self._lease_at: dict[int, int] = {}
+        # Ended, and not put on the line yet: by partition.
+        self._ended: dict[int, list[int]] = {}
+        # What was remembered under another one cannot be trusted.
+        self.epoch = 0
         self._dirty: dict[int, None] = {}
         # Takes a topic's mail in once more; None: there was none, or it is being taken in.
         self.take_mail: Callable[[], bool] | None = None
@@ -106,17 +113,22 @@ class PostgresTransaction(SqlTransaction):
     def _rows(self, query: str, **values: Any) -> Iterable[Any]:
         statement = self._sql[query]
         if statement.answers:
+            if self._ended and query in _OF_LEASES:
+                self._put_ended()
             return self.line.ask(statement, values)
         self.wrote = True
         self.line.put(statement, values)
         return ()
 
     def _one(self, query: str, **values: Any) -> Any:
+        if self._ended and query in _OF_LEASES:
+            self._put_ended()
         rows = self.line.ask(self._sql[query], values)
         return rows[0] if rows else None
 
     def _count(self, query: str, **values: Any) -> int:
         self.wrote = True
+        self._put_ended()
         return self.line.count(self._sql[query], values)
 
     def _insert(self, query: str, **values: Any) -> int:
@@ -138,15 +150,18 @@ class PostgresTransaction(SqlTransaction):
         return turn.next_id
 
     def _savepoint(self) -> None:
+        self._put_ended()
         self.line.command(b"SAVEPOINT duly")
         self.line.flush()
 
     def _savepoint_release(self) -> None:
         # What was refused inside has to come up inside.
+        self._put_ended()
         self.line.flush()
         self.line.command(b"RELEASE duly")
 
     def _savepoint_undo(self) -> None:
+        self._ended.clear()
         self.line.settle()
         self.line.command(b"ROLLBACK TO duly")
         self.line.command(b"RELEASE duly")
@@ -159,6 +174,7 @@ class PostgresTransaction(SqlTransaction):
 
         `session` 0: nobody's; whoever remembers anything of the topics has to look again.
         """
+        self._put_ended()
         for partition in self._dirty:
             self._put_state(partition)
         if not self.wrote:
@@ -316,6 +332,9 @@ class PostgresTransaction(SqlTransaction):
         self.remember(key, n + 1)
 
     def lease(self, tenant_id: int, lease_id: int) -> LeaseRow | None:  # noqa: ARG002
+        known = None if self._memory is None else self._at_hand(("lease", self.epoch, lease_id))
+        if known is not None:
+            return self._seen(known) if known.id else None
         query = "lease_looking" if self._memory is None else "lease"
         row = self._one(query, partitions=self._partitions_of(lease_id), id=lease_id)
         return None if row is None else self._seen(lease_of(row))
@@ -330,27 +349,54 @@ class PostgresTransaction(SqlTransaction):
 
     def lease_insert(self, row: LeaseRow) -> int:
         self._not_before("lease low", row.partition, row.group, row.due_at)
-        return super().lease_insert(row)
+        given = super().lease_insert(row)
+        if row.state == LEASED:
+            self._keep_lease(replace(row, id=given))
+        return given
+
+    def _keep_lease(self, row: LeaseRow) -> None:
+        """At hand for whoever settles it, as long as nobody else has a turn."""
+        self._keep(("lease", self.epoch, row.id), row, 300 + 40 * row.count)
+
+    def _forget_lease(self, lease_id: int) -> None:
+        """It is not there any more."""
+        self._keep(("lease", self.epoch, lease_id), _NO_LEASE, 100)
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._rows("lease_settle", partition=row.partition, id=row.id, settled=settled, live=live)
+        self._keep_lease(replace(row, settled=settled, live=live))
 
     def lease_mark(self, lease_id: int) -> None:
         self._rows("lease_mark", partitions=self._partitions_of(lease_id), id=lease_id)
+        known = self._at_hand(("lease", self.epoch, lease_id))
+        if known is not None and known.id:
+            self._keep_lease(replace(known, marked=True))
 
     def lease_extend(self, row: LeaseRow, due_at: int) -> None:
         self._not_before("lease low", row.partition, row.group, due_at)
         self._rows("lease_extend", partition=row.partition, id=row.id, due_at=due_at)
+        self._keep_lease(replace(row, due_at=due_at))
 
     def lease_delete(self, tenant_id: int, lease_id: int) -> None:  # noqa: ARG002
-        for partition in self._partitions_of(lease_id):
-            self._rows("lease_delete", partition=partition, id=lease_id)
+        # Whoever ends one has seen it.
+        self._end(self._lease_at[lease_id], lease_id)
+
+    def _end(self, partition: int, lease_id: int) -> None:
+        self.wrote = True
+        self._ended.setdefault(partition, []).append(lease_id)
+        self._forget_lease(lease_id)
+
+    def _put_ended(self) -> None:
+        """All that were ended so far, in one statement a partition."""
+        ended, self._ended = self._ended, {}
+        for partition, ids in ended.items():
+            self._rows("lease_delete", partition=partition, ids=ids, wanted=len(ids))
 
     def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
         row = self.lease(tenant_id, lease_id)
         if row is None or row.group != group or row.state != LEASED:
             return None
-        self._rows("lease_delete", partition=row.partition, id=lease_id)
+        self._end(row.partition, lease_id)
         return row
 
     def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:

@@ -43,7 +43,7 @@ from ..contract import Aftermath, Verb
 from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
 from .bell import NotifyBell
 from .clock import PostgresClock
-from .faults import GOING_AWAY, PASSING, translate
+from .faults import CHANGED, GOING_AWAY, PASSING, translate
 from .inbox import take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
@@ -63,6 +63,7 @@ _SUBMITTED_S = 20.0
 _AGAIN_S_MAX = 1.0
 # How often a transaction is run again that another one got in the way of.
 _TRIES = 8
+_CAREFUL_S = 0.1
 
 
 class Doubt(StoreError):
@@ -379,6 +380,9 @@ class PostgresWriter:
             except Exception as error:
                 # Whatever it was: a transaction left open would shut everyone out.
                 self._roll_back(line, seat)
+                if isinstance(error, Refused) and error.state == CHANGED:
+                    # Somebody else is at this topic, too: it is looked at before anything is computed, for a while.
+                    seat.careful_until = monotonic_s() + _CAREFUL_S
                 if isinstance(error, Refused) and error.state in GOING_AWAY:
                     line.close()
                     raise LineLost(str(error)) from error
@@ -396,26 +400,57 @@ class PostgresWriter:
         line.command(b"BEGIN")
         if seat.topic_id is None:
             return self._begin_cold(line, seat)
+        if seat.turn >= 0 and seat.begun_at > seat.careful_until and line.opened_at <= seat.memory_at:
+            return self._begin_trusting(line, seat)
+        seat.careful_until = 0.0
         asked = {"space": self._space, "topic": seat.topic_id, "floor": seat.mail_floor}
         now_us, n, session, next_id, definitions, has_mail = line.ask(sql["enter"], asked)[0]
         turn = Turn(n or 0, session or 0, next_id or 0)
         if definitions != seat.definitions:
-            seat.memory.clear()
+            seat.forget(definitions=True)
             seat.definitions = definitions
             if self._is_another(line, seat):
                 line.command(b"ROLLBACK")
                 return self._begin(line, seat)
         elif line.opened_at > seat.memory_at:
-            seat.memory.clear()
+            seat.forget(definitions=True)
             seat.mail_floor = 0
         elif turn.session != self._session or turn.n != seat.turn:
-            seat.memory.pass_over()
-        tx = self._transaction(line, now_us, seat.memory, {seat.topic_id: turn})
+            seat.forget(definitions=False)
+        seat.next_id = turn.next_id
+        tx = self._transaction(line, self._time(now_us), seat.memory, {seat.topic_id: turn})
+        tx.epoch = seat.epoch
         tx.mail_floor = seat.mail_floor
         if has_mail:
             self._take_mail(tx, seat)
         tx.take_mail = lambda: self._take_mail(tx, seat)
         return tx
+
+    def _begin_trusting(self, line: Line, seat: Seat) -> PostgresTransaction:
+        """One that computes by what is remembered, and is refused as a whole if that is not true: a trip less."""
+        assert seat.topic_id is not None
+        line.put(
+            self._sql["guard"],
+            {
+                "space": self._space,
+                "topic": seat.topic_id,
+                "n": seat.turn,
+                "session": self._session,
+                "definitions": seat.definitions,
+                "floor": seat.mail_floor,
+            },
+        )
+        turn = Turn(seat.turn, self._session, seat.next_id)
+        tx = self._transaction(line, self._clock.now_ms(), seat.memory, {seat.topic_id: turn})
+        tx.epoch = seat.epoch
+        tx.mail_floor = seat.mail_floor
+        tx.take_mail = lambda: self._take_mail(tx, seat)
+        return tx
+
+    def _time(self, now_us: int) -> int:
+        """What time it is, by a reading of the server's clock that has just come."""
+        server_ms = self._server_clock.note(now_us)
+        return server_ms if self._clock is self._server_clock else self._clock.now_ms()
 
     def _take_mail(self, tx: PostgresTransaction, seat: Seat) -> bool:
         """Does what a topic's mail says. False: there was none."""
@@ -440,13 +475,12 @@ class PostgresWriter:
         now_us = line.ask_all(
             [(self._sql["lock"], {"space": self._space, "key": key}), (self._sql["now"], {})],
         )[1][0][0]
-        return self._transaction(line, now_us, Memory(), {})
+        return self._transaction(line, self._time(now_us), Memory(), {})
 
-    def _transaction(self, line: Line, now_us: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
-        server_ms = self._server_clock.note(now_us)
+    def _transaction(self, line: Line, now_ms: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
         return PostgresTransaction(
             line,
-            now_ms=server_ms if self._clock is self._server_clock else self._clock.now_ms(),
+            now_ms=now_ms,
             incarnation=self._incarnation,
             memory=memory,
             cache=self._cache,
@@ -511,6 +545,7 @@ class PostgresWriter:
         if tx.wrote and seat.topic_id is not None:
             turn = tx.turns.get(seat.topic_id)
             seat.turn = -1 if turn is None else turn.n
+            seat.next_id = 0 if turn is None else turn.next_id
         seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
         seat.memory_at = seat.begun_at
 

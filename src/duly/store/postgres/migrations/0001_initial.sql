@@ -416,6 +416,34 @@ BEGIN
 END
 $$;
 
+-- guard: the same for one that remembers how things stood, and has computed what follows from that: it is refused, with all
+-- that was sent behind it, unless they stand so still.
+CREATE FUNCTION guard(space INTEGER, topic_id BIGINT, at_n BIGINT, at_session BIGINT, at_definitions TEXT, floor XID8)
+RETURNS VOID LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_n       BIGINT;
+    last_session BIGINT;
+BEGIN
+    PERFORM pg_advisory_xact_lock(space, topic_id::INTEGER);
+    SELECT t.n, t.session INTO last_n, last_session
+      FROM turn AS t WHERE t.topic = topic_id ORDER BY t.n DESC LIMIT 1;
+    IF last_n IS DISTINCT FROM at_n OR last_session IS DISTINCT FROM at_session
+       OR (SELECT m.value FROM meta AS m WHERE m.key = 'definitions') IS DISTINCT FROM at_definitions
+       OR EXISTS (SELECT 1 FROM inbox AS i WHERE i.topic = topic_id AND i.xid >= floor) THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU001';
+    END IF;
+END
+$$;
+
+-- expect: refuses what was sent with it unless so many rows were found.
+CREATE FUNCTION expect(changed BIGINT, wanted BIGINT) RETURNS VOID LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF changed <> wanted THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU001';
+    END IF;
+END
+$$;
+
 -- publish: for any language, a trigger, pg_cron. Part of the transaction that calls it; answers the message's id. Whoever may
 -- call it needs no right on the tables: it runs as the schema's owner, and sees no tables but Duly's.
 CREATE FUNCTION publish(
