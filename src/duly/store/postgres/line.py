@@ -111,6 +111,10 @@ class Line:
         """The process that serves it."""
         return self._pgconn.backend_pid
 
+    def is_quiet(self) -> bool:
+        """Whether nothing came while nobody asked: the end of the connection, or word of it."""
+        return not self.lost and not self._poll.poll(0)
+
     def put(self, statement: Statement, values: Mapping[str, Any]) -> None:
         """Adds a statement to what goes with the next `ask`."""
         pgconn, name = self._pgconn, statement.name

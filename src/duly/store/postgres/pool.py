@@ -50,8 +50,12 @@ class Pool:
             if self._closed:
                 raise Closed()
             self._out += 1
-            if self._free:
-                return self._free.pop()
+            while self._free:
+                line = self._free.pop()
+                if line.is_quiet():
+                    return line
+                # The server went away, or said so: whoever only looks should not have to find out.
+                line.close()
         try:
             return self._open_line()
         except BaseException:

@@ -375,7 +375,8 @@ class PostgresWriter:
                 tx.finish(0 if seat.name is None or seat.topic_id is None else self._session)
                 self._commit(tx, seat, jobs)
                 return tx.aftermath
-            except LineLost:
+            except (LineLost, Doubt):
+                # In doubt, it is over for this line: to undo what is gone would say that nothing was done.
                 raise
             except Exception as error:
                 # Whatever it was: a transaction left open would shut everyone out.
