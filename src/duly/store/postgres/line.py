@@ -91,6 +91,8 @@ class Line:
         self._pgconn = connection.pgconn
         # How long the server may be silent.
         self._patience_s = patience_s
+        # The server has not gone down since, as long as the line lives.
+        self.opened_at = monotonic_s()
         self._prepared: set[bytes] = set()
         self._decoders: dict[bytes, tuple[Callable[[bytes], Any] | None, ...]] = {}
         # Put or sent, and not answered yet: the names of statements.
@@ -108,6 +110,10 @@ class Line:
     def backend(self) -> int:
         """The process that serves it."""
         return self._pgconn.backend_pid
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came while nobody asked: the end of the connection, or word of it."""
+        return not self.lost and not self._poll.poll(0)
 
     def put(self, statement: Statement, values: Mapping[str, Any]) -> None:
         """Adds a statement to what goes with the next `ask`."""

@@ -6,6 +6,9 @@ anybody else wrote to it since: so the last turn at it is written down, once for
     lock had ──▶ the last turn is mine  ──▶ what I remember is true
              └──▶ it is somebody else's ──▶ forgotten, but for definitions; the first that I write says it is mine now
 
+A server that went down may have lost claims, which are not waited for: then what is remembered of them never was. It took
+all lines with it. So on a line that was opened after the last turn, nothing remembered is trusted.
+
 Definitions (settings, groups, pauses) are counted for the whole store; when the count moved, they are forgotten, too.
 """
 
@@ -33,6 +36,7 @@ class Seat:
     """One topic, or (without a name) the store as a whole."""
 
     __slots__ = (
+        "begun_at",
         "busy",
         "careful_until",
         "definitions",
@@ -42,6 +46,7 @@ class Seat:
         "lingers",
         "mail_floor",
         "memory",
+        "memory_at",
         "name",
         "next_id",
         "tenant",
@@ -60,6 +65,9 @@ class Seat:
         # The number of the turn that this process wrote last; -1: none that it could trust.
         self.turn = -1
         self.definitions: str | None = None
+        # When the transaction under way began, and when the last one did that was committed.
+        self.begun_at = 0.0
+        self.memory_at = 0.0
         # Where ids of runs go on, at that turn.
         self.next_id = 0
         # Below it nothing more can come into the inbox.

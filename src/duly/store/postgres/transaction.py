@@ -203,6 +203,12 @@ class PostgresTransaction(SqlTransaction):
                 self._rows("turn_forget", topic=topic, n=turn.n)
                 turn.n, turn.session, turn.gave_ids = turn.n + 1, session, False
 
+    def write_turns(self) -> None:
+        """Has something written, so that the commit is waited for."""
+        self.wrote = True
+        for turn in self.turns.values():
+            turn.gave_ids = True
+
     def _locked(self, topic: TopicRow | None, again: Callable[[], TopicRow | None]) -> TopicRow | None:
         """A topic as it is once its lock is had."""
         while topic is not None and self._enter is not None and topic.id not in self.turns:

@@ -55,6 +55,8 @@ from .transaction import PostgresTransaction, Turn
 _JOBS_A_TRANSACTION = 1024
 _COST_A_TRANSACTION = 32 * 1024 * 1024
 _LEADERS = 4
+# A caller with less time than this does not lead.
+_LEADS_FROM_S = 20.0
 _SEATS_MAX = 10_000
 _AGAIN_S = 0.05
 # How long a job waits for a lost server that nobody waits for.
@@ -123,7 +125,10 @@ class PostgresWriter:
     ) -> Any:
         """Queues a job and waits for its answer; an answer that is an error is raised."""
         job = Job(verb, command, tenant, publish_id, cost)
-        seat = self._hand_over(job, deadline, leads=threading.current_thread() is not threading.main_thread())
+        # Whoever leads waits for the server, however long that is silent; the others are woken when their time is over.
+        has_time = deadline is None or deadline - monotonic_s() >= _LEADS_FROM_S
+        leads = has_time and threading.current_thread() is not threading.main_thread()
+        seat = self._hand_over(job, deadline, leads=leads)
         if seat is not None:
             self._lead(seat, job)
         in_time = False
@@ -236,7 +241,7 @@ class PostgresWriter:
             self._lead(seat, None)
 
     def _lead(self, seat: Seat, own: Job | None) -> None:
-        """Serves a seat until nothing waits there; a caller's thread, until its own job is done."""
+        """Serves a seat until nothing waits there; a caller's thread, until its own job is done, or cannot be for now."""
         pause = _AGAIN_S
         while True:
             done = self._transact(seat)
@@ -247,7 +252,7 @@ class PostgresWriter:
                     self._busy -= 1
                     self._changed.notify_all()
                     break
-                if own is not None and own.stage == FINISHED and done:
+                if own is not None and (own.stage == FINISHED or not done):
                     self._call_leader(seat)
                     return
             if not done:
@@ -256,7 +261,7 @@ class PostgresWriter:
             else:
                 pause = _AGAIN_S
         for job in left:
-            job.answer = Unavailable("PostgreSQL cannot be reached, and this is being closed. Nothing was done.")
+            _refuse(job, Unavailable("PostgreSQL cannot be reached, and this is being closed. Nothing was done."))
         self._finish(left)
 
     def _take(self, seat: Seat) -> list[Job]:
@@ -357,7 +362,7 @@ class PostgresWriter:
                     self._cost -= job.cost
                     late.append(job)
         for job in late:
-            job.answer = translate(error)
+            _refuse(job, translate(error))
         self._finish(late)
 
     def _repeat(self, seat: Seat, jobs: list[Job], error: Doubt) -> list[Job]:
@@ -373,7 +378,7 @@ class PostgresWriter:
 
     def _answer_all(self, jobs: Sequence[Job], error: Error) -> None:
         for job in jobs:
-            job.answer = error
+            _refuse(job, error)
         if error.code == "store_full":
             tell(Event("store_full", self._clock.now_ms(), facts={"why": str(error)}), self._listener)
 
@@ -405,10 +410,14 @@ class PostgresWriter:
                     jobs += self._take(seat)
                 tx = self._work(tx, seat, jobs)
                 write_records(tx)
+                if any(_is_repeated(job) for job in jobs):
+                    # One that found its batch stored wrote nothing, and would not wait for the standby to have that.
+                    tx.write_turns()
                 tx.finish(0 if seat.name is None or seat.topic_id is None else self._session)
                 self._commit(tx, seat, jobs)
                 return tx.aftermath
-            except LineLost:
+            except (LineLost, Doubt):
+                # In doubt, it is over for this line: to undo what is gone would say that nothing was done.
                 raise
             except Exception as error:
                 # Whatever it was: a transaction left open would shut everyone out.
@@ -430,11 +439,13 @@ class PostgresWriter:
         if seat.name is not None and seat.topic_id is None:
             found = line.ask(sql["topic_by_name"], {"tenant": seat.tenant, "topic": seat.name})
             seat.topic_id = found[0][0] if found else None
+        seat.begun_at = monotonic_s()
         line.command(b"BEGIN")
         if seat.topic_id is None:
             return self._begin_cold(line, seat)
-        now = monotonic_s()
-        if seat.turn >= 0 and (seat.kept_until or now > seat.careful_until):
+        now = seat.begun_at
+        trusts = seat.turn >= 0 and line.opened_at <= seat.memory_at and self._server_clock.is_fresh()
+        if trusts and (seat.kept_until or now > seat.careful_until):
             return self._begin_trusting(line, seat)
         if now < seat.careful_until and len(seat.jobs) >= _MANY_JOBS and not seat.kept_until:
             line.put(sql["keep"], {"space": self._space, "key": seat.topic_id})
@@ -451,6 +462,9 @@ class PostgresWriter:
                 line.command(b"ROLLBACK")
                 self._let_go(line, seat)
                 return self._begin(line, seat)
+        elif line.opened_at > seat.memory_at:
+            seat.forget(definitions=True)
+            seat.mail_floor = 0
         elif turn.session != self._session or turn.n != seat.turn:
             seat.forget(definitions=False)
             hints.useful = True
@@ -594,6 +608,7 @@ class PostgresWriter:
             seat.turn = -1 if turn is None else turn.n
             seat.next_id = 0 if turn is None else turn.next_id
         seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
+        seat.memory_at = seat.begun_at
 
     def _roll_back(self, line: Line, seat: Seat, *, nothing_read: bool = False) -> None:
         """Leaves the transaction, whatever is left of it, and trusts nothing remembered.
@@ -613,8 +628,18 @@ class PostgresWriter:
         self._let_go(line, seat)
 
 
+def _is_repeated(job: Job) -> bool:
+    """Whether it was tried before, and may be stored."""
+    return isinstance(job.command, Publish) and job.command.repeated
+
+
+def _refuse(job: Job, error: Error) -> None:
+    """This try came to nothing. What an earlier one did, nobody knows."""
+    job.answer = unknown(job) if _is_repeated(job) else error
+
+
 def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:
-    if withdrawn:
+    if withdrawn and not _is_repeated(job):
         raise Timeout()
     if job.publish_id:
         raise unknown(job)
