@@ -2,8 +2,8 @@
 
 A reading was taken before its answer arrived: reading plus time since then is never ahead of the server. Of the
 readings of the last seconds the one that is furthest ahead is the best; older ones are forgotten, so that the server's
-clock is followed wherever it goes. Whether a message is due is never decided by this, only by the reading of the
-transaction that looks; waits and made publish ids go by it.
+clock is followed wherever it goes, and one that is set back is believed at once. What is reckoned is never ahead of the
+server, so nothing is delivered early by it; without a reading of the last second it is not gone by (writer.py).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ anybody else wrote to it since: so the last turn at it is written down, once for
     lock had ──▶ the last turn is mine  ──▶ what I remember is true
              └──▶ it is somebody else's ──▶ forgotten, but for definitions; the first that I write says it is mine now
 
-A server that went down may have lost claims, which are not waited for: then what is remembered of them never was. It took
-all lines with it. So on a line that was opened after the last turn, nothing remembered is trusted.
+A server that went down may have lost claims, which are not waited for: then what is remembered of them never was. It
+took all lines with it. So on a line that was opened after the last turn, nothing remembered is trusted.
 
 Definitions (settings, groups, pauses) are counted for the whole store; when the count moved, they are forgotten, too.
 """

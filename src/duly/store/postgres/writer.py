@@ -13,6 +13,12 @@ pool.
 
 The main thread never leads: a signal's exception could come up between any two steps.
 
+    careful    BEGIN, enter ══▶ the lock, whose turn it was, what is needed ══▶ computed ══▶ written, COMMIT
+    trusting   computed from what is remembered ══▶ BEGIN, guard, written, COMMIT    (refused whole if it was not true)
+
+Where nobody else works on a topic, one trip makes a transaction. Where somebody does, guards fail; then it is looked
+first for a while, and whoever is busy keeps the topic for some milliseconds (see _stays).
+
 A commit that was cancelled while it waited for its synchronous standby is reported as done, with a warning alone
 ("might not have been replicated"): it is in doubt here.
 
@@ -241,7 +247,7 @@ class PostgresWriter:
             self._lead(seat, None)
 
     def _lead(self, seat: Seat, own: Job | None) -> None:
-        """Serves a seat until nothing waits there; a caller's thread, until its own job is done, or cannot be for now."""
+        """Serves a seat until nothing waits there; a caller's thread, until its own job is done or put off."""
         pause = _AGAIN_S
         while True:
             done = self._transact(seat)
