@@ -12,21 +12,23 @@ A process that was put aside between the two readings would find them apart: wha
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from ..clock import ClockReading
 from ..events import Event, Listener, tell
 
-_READINGS = 3
+_READINGS_MORE = 2
 
 
 class Drift:
-    """One broker's. `measure` is called now and then, by one thread at a time or several."""
+    """One broker's. Thread-safe."""
 
     def __init__(self, read: Callable[[], ClockReading], ms_max: int, listener: Listener | None) -> None:
         self._read = read
         self._ms_max = ms_max
         self._listener = listener
+        self._lock = threading.Lock()
         # The host's clock less the store's, as it was when last measured.
         self.ms = 0
         # Why nothing is taken; "" while the clocks are together.
@@ -34,21 +36,19 @@ class Drift:
 
     def measure(self) -> None:
         """Compares the clocks, and tells whoever listens if that changes something."""
-        found: ClockReading | None = None
-        for _ in range(_READINGS):
-            reading = self._read()
-            if found is None or abs(_drift_ms(reading)) < abs(_drift_ms(found)):
-                found = reading
-            if abs(_drift_ms(found)) <= self._ms_max:
+        reading = self._read()
+        for _ in range(_READINGS_MORE):
+            if abs(_drift_ms(reading)) <= self._ms_max:
                 break
-        if found is not None:
-            self._judge(found)
+            reading = min(reading, self._read(), key=lambda read: abs(_drift_ms(read)))
+        self._judge(reading)
 
     def _judge(self, reading: ClockReading) -> None:
-        self.ms = drift_ms = _drift_ms(reading)
-        was_adrift = bool(self.reason)
-        adrift = abs(drift_ms) > (self._ms_max / 2 if was_adrift else self._ms_max)
-        self.reason = self._say(drift_ms) if adrift else ""
+        with self._lock:
+            self.ms = drift_ms = _drift_ms(reading)
+            was_adrift = bool(self.reason)
+            adrift = abs(drift_ms) > (self._ms_max / 2 if was_adrift else self._ms_max)
+            self.reason = self._say(drift_ms) if adrift else ""
         if adrift != was_adrift:
             self._tell(reading, "clock_drift" if adrift else "clock_drift_over")
 

@@ -12,4 +12,7 @@ def flight_address(written: str) -> str | None:
         host, port = port, str(FLIGHT_PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(c in host for c in "/@? "):
         return None
+    # An IPv6 address stands in brackets; without, nobody knows where its port begins.
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        return None
     return f"grpc://{host}:{port}"

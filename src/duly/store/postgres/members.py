@@ -37,8 +37,7 @@ class Members:
         """`connect` gives a connection in autocommit to be used in a `with`: a pool's, or one of its own each time."""
         self._connect = connect
         self._statements = {
-            name: sql.SQL(text).format(schema=sql.Identifier(schema))
-            for name, text in statements().items()
+            name: sql.SQL(text).format(schema=sql.Identifier(schema)) for name, text in statements().items()
         }
 
     def member_put(self, member: Member) -> None:
