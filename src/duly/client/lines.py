@@ -48,6 +48,8 @@ _HELLO_S_MIN = 0.25
 _CONNECT_MS_MAX = 2000
 # Brokers that are remembered besides the given ones.
 _LEARNT_MAX = 64
+# Not the application's own: it may have seeded that, in every process alike.
+_dice = random.SystemRandom()
 
 # The process in which gRPC was first used.
 _began_in: int | None = None
@@ -195,7 +197,7 @@ class Lines:
     def learn(self, peers: tuple[str, ...]) -> None:
         """Takes note of the brokers that serve the store. New ones in no order: not everyone goes to the same next."""
         told = [address for peer in peers[:_LEARNT_MAX] if (address := flight_address(peer)) is not None]
-        random.shuffle(told)
+        _dice.shuffle(told)
         with self._lock:
             here = self._addresses[self._at % len(self._addresses)]
             known = [address for address in self._addresses[len(self._given) :] if address in told]
