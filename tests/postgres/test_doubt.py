@@ -112,7 +112,9 @@ def test_claims_that_the_server_lost_are_delivered_again_whichever_topic_notices
             group = "g" if kind == "log" else None
             # This process has the last turn at it, for good.
             q.claim(topic, group=group, max_messages=1)[0].ack()
-        lost = {topic: q.claim(topic, group=group, max_messages=4) for topic, group in (("jobs", None), ("orders", "g"))}
+        lost = {
+            topic: q.claim(topic, group=group, max_messages=4) for topic, group in (("jobs", None), ("orders", "g"))
+        }
         server.kill()
         server.start()
         q.claim("first", max_messages=1)[0].ack()
