@@ -63,13 +63,16 @@ class Index:
         self.topic = topic
         self.partition = partition
         known = tx.recall(("queue", partition))
+        # Somebody else had a turn: what was prepared before it may still be good.
+        self._outlook: Outlook | None = None
         if known is None:
+            self._outlook = tx.recall(("outlook", partition))
+            row = tx.queue(topic.tenant_id, partition)
             known = (
-                tx.queue(topic.tenant_id, partition),
+                row,
                 {run.id: run for run in tx.runs(topic.tenant_id, partition)},
                 *_by_run(tx.holes(topic.tenant_id, partition)),
-                None,
-                (),
+                *_young_after(self._outlook, row),
                 {},
             )
         self.row: QueueRow = known[0]
@@ -135,7 +138,7 @@ class Index:
         """Many runs as one view: what was merged of them before, and those that came since merged into it."""
         if kind == TIMED or kind in self._merged:
             return self._merged.get(kind)
-        serial, pos, covered = self._ahead.get(kind, (-1, 0, frozenset()))
+        serial, pos, covered = self._ahead.get(kind) or self._ahead_after(kind)
         ahead: Ahead | None = self.tx.cached(("ahead", self.partition, serial))
         width = AHEAD_FIRST if ahead is None else ahead.width
         if ahead is None or not covered <= runs.keys():
@@ -146,6 +149,13 @@ class Index:
         merged.join([run for run in runs.values() if run.id not in covered])
         self._merged[kind] = merged
         return merged
+
+    def _ahead_after(self, kind: int) -> tuple[int, int, frozenset[int]]:
+        """What was merged before somebody else had a turn, and where that one left it."""
+        serial, covered = (-1, frozenset[int]()) if self._outlook is None else self._outlook.ahead.get(kind, (-1, ()))
+        ahead: Ahead | None = self.tx.cached(("ahead", self.partition, serial))
+        pos = None if ahead is None else ahead.position({run.id: run.pos for run in self.servable(kind)})
+        return (-1, 0, frozenset()) if pos is None else (serial, pos, frozenset(covered) & self.runs.keys())
 
     def all_views(self) -> list[tuple[int, Stored | Fresh]]:
         """Every run by itself, and what is fresh, with their kinds."""
@@ -185,7 +195,6 @@ class Index:
         if self._behind:
             return 0
         head = head_of(self.tx, self.topic.tenant_id, self.partition)
-        known = self._seen_to is not None
         start = max(self.row.absorbed_to if self._seen_to is None else self._seen_to, head.first_offset)
         stop = min(head.next_offset, start + most)
         self._seen_to = max(start, stop)
@@ -202,22 +211,14 @@ class Index:
             return 0
         entries, weights = _entries_of(blocks, self.topic)
         wanted = entries.seq >= start
-        if not known and self.row.taken:
-            wanted &= ~self._taken(entries.seq)
+        if self.row.taken:
+            # Also behind what was looked at here: somebody else may have seen further.
+            wanted &= ~is_taken(self.row, entries.seq)
         if not wanted.all():
             at = np.flatnonzero(wanted)
             entries, weights = entries.take(at), weights[at]
         self._take_in(entries, weights, None, young=True)
         return stop - start
-
-    def _taken(self, seqs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which of the messages at the young end have been served."""
-        bits = np.unpackbits(np.frombuffer(self.row.taken, np.uint8), bitorder="little")
-        at = seqs - self.row.absorbed_to
-        inside = (at >= 0) & (at < len(bits))
-        found = np.zeros(len(seqs), bool)
-        found[inside] = bits[at[inside]] == 1
-        return found
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, up to a bound. Returns how many there were."""
@@ -484,26 +485,39 @@ class Index:
         left = sum(fresh.left for fresh in self._fresh if fresh.young)
         if young == "all" or (length >= ABSORB_FROM and young != "none") or not left:
             if length:
-                self.row = replace(self.row, absorbed_to=self._seen_to, taken=b"")
+                self.row = replace(self.row, absorbed_to=self._seen_to, taken=_packed(self._bits()[length:]))
             return True
         served = [fresh.entries.seq[: fresh.pos] for fresh in self._fresh if fresh.young and fresh.pos]
         if served:
-            bits = np.zeros(length, np.uint8)
-            before = np.unpackbits(np.frombuffer(self.row.taken, np.uint8), bitorder="little")[:length]
+            before = self._bits()
+            # As far as anybody has seen, who may have seen further than this one.
+            bits = np.zeros(max(length, len(before)), np.uint8)
             bits[: len(before)] = before
             bits[np.concatenate(served) - self.row.absorbed_to] = 1
-            self.row = replace(self.row, taken=np.packbits(bits, bitorder="little").tobytes())
+            self.row = replace(self.row, taken=_packed(bits))
         return False
+
+    def _bits(self) -> np.ndarray[Any, Any]:
+        """A bit for every message of the young end as far as some were served: whether it was."""
+        return np.unpackbits(np.frombuffer(self.row.taken, np.uint8), bitorder="little")
 
     def remember(self) -> None:
         """Writes how far the log was absorbed, and keeps all this for the next transaction."""
         if self.row != self._row_stored:
             self.tx.queue_put(self.topic.tenant_id, self.partition, self.row)
         young = _few([(fresh.kind, fresh.peek(fresh.left)) for fresh in self._fresh])
+        self.tx.remember(("outlook", self.partition), self._look_out(young))
         self.tx.remember(
             ("queue", self.partition),
             (self.row, self.runs, self.holes, self.late_holes, self._seen_to, young, self._ahead),
         )
+
+    def _look_out(self, young: tuple[tuple[int, Entries], ...]) -> Outlook:
+        # Tags of named lanes are given by what is ready: somebody else gives others.
+        plain = all(kind != LANED for kind, _ in young) and not self._limited
+        seen_to = self._seen_to if plain else None
+        ahead = {kind: (serial, tuple(covered)) for kind, (serial, _, covered) in self._ahead.items()}
+        return Outlook(self.row.absorbed_to, seen_to, young if plain else (), ahead)
 
     def _move(self, positions: dict[int, int]) -> None:
         """Notes how far runs have been consumed; what is consumed wholly goes."""
@@ -575,6 +589,40 @@ class Index:
             part = entries.take(slice(start, stop))
             self.tx.run_block_insert(tenant_id, self.partition, run.id, number, part, block, stored, soon=soon)
         return len(starts)
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What was prepared for the next claims: good after somebody else's turn as well, less what that one took."""
+
+    absorbed_to: int
+    # How far the young end was looked at, and what was left of it; None: not to be used.
+    seen_to: int | None
+    young: tuple[tuple[int, Entries], ...]
+    # By kind: the serial of what was merged ahead, and the runs in it.
+    ahead: dict[int, tuple[int, tuple[int, ...]]]
+
+
+def _young_after(outlook: Outlook | None, row: QueueRow) -> tuple[int | None, tuple[tuple[int, Entries], ...]]:
+    """How far the young end was looked at before, and what is left of it by the bits of those that were served."""
+    if outlook is None or outlook.seen_to is None or outlook.absorbed_to != row.absorbed_to:
+        return None, ()
+    left = [(kind, entries.take(~is_taken(row, entries.seq))) for kind, entries in outlook.young]
+    return outlook.seen_to, tuple((kind, entries) for kind, entries in left if len(entries))
+
+
+def is_taken(row: QueueRow, seqs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Which of the messages at the young end have been served."""
+    bits = np.unpackbits(np.frombuffer(row.taken, np.uint8), bitorder="little")
+    at = seqs - row.absorbed_to
+    inside = (at >= 0) & (at < len(bits))
+    found = np.zeros(len(seqs), bool)
+    found[inside] = bits[at[inside]] == 1
+    return found
+
+
+def _packed(bits: np.ndarray[Any, Any]) -> bytes:
+    """Bits as a row has them; none, if none is set."""
+    return np.packbits(bits, bitorder="little").tobytes() if bits.any() else b""
 
 
 def _few(young: list[tuple[int, Entries]]) -> tuple[tuple[int, Entries], ...]:

@@ -20,7 +20,9 @@ from .block import Block
 _ABSENT = object()
 
 # The first words of the keys that last until a definition is changed.
-_LASTING = frozenset({"paused", "topic", "group", "seen", "turn", "claim turn", "young", "fold owed", "consumers"})
+_LASTING = frozenset(
+    {"paused", "topic", "group", "seen", "turn", "claim turn", "young", "fold owed", "consumers", "outlook"}
+)
 
 
 class Memory:

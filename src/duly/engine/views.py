@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -211,6 +211,25 @@ class Ahead(msgspec.Struct, frozen=True):
     def bytes(self) -> int:
         """What it takes in memory."""
         return self.entries.bytes + (0 if self.columns is None else self.columns.bytes + 50 * self.columns.count)
+
+    def position(self, consumed_to: Mapping[int, int]) -> int | None:
+        """How far this is consumed when its runs are consumed so far; runs that are not named are gone.
+
+        None: that is no beginning of it. Whoever serves does it in this order; so if somebody else did, it is one.
+        """
+        found, counts = np.unique(self.runs, return_counts=True)
+        held = dict(zip(found.tolist(), counts.tolist(), strict=True))
+        done: dict[int, int] = {}
+        for run, upto in self.upto.items():
+            count = held.get(run, 0)
+            at = consumed_to.get(run, upto) - (upto - count)
+            if not 0 <= at <= count:
+                return None
+            if at:
+                done[run] = at
+        pos = sum(done.values())
+        found, counts = np.unique(self.runs[:pos], return_counts=True)
+        return pos if dict(zip(found.tolist(), counts.tolist(), strict=True)) == done else None
 
 
 def nothing_ahead(width: int) -> Ahead:
