@@ -65,7 +65,6 @@ CREATE TABLE inbox (
     PRIMARY KEY (topic, xid, id)
 );
 
--- data is not compressed again: what is worth it has been.
 CREATE TABLE block (
     partition       BIGINT NOT NULL,
     base            BIGINT NOT NULL,
@@ -73,14 +72,14 @@ CREATE TABLE block (
     bytes           BIGINT NOT NULL,
     published_at_ms BIGINT NOT NULL,
     chunk           BIGINT,
-    data            BYTEA STORAGE EXTERNAL NOT NULL,
+    data            BYTEA NOT NULL,
     PRIMARY KEY (partition, base)
 );
 
 CREATE TABLE kept (
     partition BIGINT NOT NULL,
     "offset"  BIGINT NOT NULL,
-    data      BYTEA STORAGE EXTERNAL NOT NULL,
+    data      BYTEA NOT NULL,
     PRIMARY KEY (partition, "offset")
 );
 
@@ -141,10 +140,10 @@ CREATE TABLE lease (
     suspect       SMALLINT NOT NULL,
     marked        SMALLINT NOT NULL DEFAULT 0,
     pledged       SMALLINT NOT NULL DEFAULT 0,
-    offsets       BYTEA STORAGE EXTERNAL,
-    settled       BYTEA STORAGE EXTERNAL,
-    history       BYTEA STORAGE EXTERNAL,
-    keys          BYTEA STORAGE EXTERNAL,
+    offsets       BYTEA,
+    settled       BYTEA,
+    history       BYTEA,
+    keys          BYTEA,
     PRIMARY KEY (partition, id)
 );
 CREATE INDEX lease_due ON lease (partition, grp, due_at_ms);
@@ -182,7 +181,7 @@ CREATE INDEX agenda_due ON agenda (due_at_ms);
 CREATE TABLE event (
     id     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant BIGINT NOT NULL,
-    data   BYTEA STORAGE EXTERNAL NOT NULL
+    data   BYTEA NOT NULL
 );
 
 -- Queues: the sorted index over the log, and what fell out of it.
@@ -192,9 +191,9 @@ CREATE TABLE queue (
     partition   BIGINT NOT NULL,
     n           BIGINT NOT NULL,
     absorbed_to BIGINT NOT NULL,
-    taken       BYTEA STORAGE EXTERNAL NOT NULL,
-    times       BYTEA STORAGE EXTERNAL NOT NULL,
-    positions   BYTEA STORAGE EXTERNAL NOT NULL,
+    taken       BYTEA NOT NULL,
+    times       BYTEA NOT NULL,
+    positions   BYTEA NOT NULL,
     PRIMARY KEY (partition, n)
 );
 
@@ -212,8 +211,8 @@ CREATE TABLE run (
     expires_max_ms BIGINT,
     target         BIGINT NOT NULL,
     plain          SMALLINT NOT NULL DEFAULT 0,
-    sources        BYTEA STORAGE EXTERNAL,
-    coming         BYTEA STORAGE EXTERNAL,
+    sources        BYTEA,
+    coming         BYTEA,
     PRIMARY KEY (partition, id)
 );
 
@@ -221,7 +220,7 @@ CREATE TABLE run_block (
     partition BIGINT NOT NULL,
     run       BIGINT NOT NULL,
     idx       BIGINT NOT NULL,
-    entries   BYTEA STORAGE EXTERNAL NOT NULL,
+    entries   BYTEA NOT NULL,
     PRIMARY KEY (partition, run, idx)
 );
 
@@ -229,7 +228,7 @@ CREATE TABLE run_data (
     partition BIGINT NOT NULL,
     run       BIGINT NOT NULL,
     idx       BIGINT NOT NULL,
-    data      BYTEA STORAGE EXTERNAL NOT NULL,
+    data      BYTEA NOT NULL,
     PRIMARY KEY (partition, run, idx)
 );
 
@@ -254,7 +253,7 @@ CREATE TABLE loose (
     half      BIGINT NOT NULL,
     cancelled SMALLINT NOT NULL,
     slot      SMALLINT NOT NULL,
-    history   BYTEA STORAGE EXTERNAL,
+    history   BYTEA,
     PRIMARY KEY (partition, "offset")
 );
 CREATE INDEX loose_due ON loose (partition, due_at_ms) WHERE waits = 1;
@@ -264,7 +263,7 @@ CREATE TABLE id_run (
     topic  BIGINT NOT NULL,
     level  BIGINT NOT NULL,
     count  BIGINT NOT NULL,
-    filter BYTEA STORAGE EXTERNAL NOT NULL,
+    filter BYTEA NOT NULL,
     PRIMARY KEY (topic, id)
 );
 
@@ -274,7 +273,7 @@ CREATE TABLE id_block (
     run   BIGINT NOT NULL,
     idx   BIGINT NOT NULL,
     first BIGINT NOT NULL,
-    data  BYTEA STORAGE EXTERNAL NOT NULL,
+    data  BYTEA NOT NULL,
     PRIMARY KEY (topic, run, idx)
 );
 
@@ -342,7 +341,7 @@ CREATE TABLE staged (
 CREATE TABLE chunk (
     id     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant BIGINT NOT NULL,
-    data   BYTEA STORAGE EXTERNAL NOT NULL
+    data   BYTEA NOT NULL
 );
 
 -- Who publishes stages: the newest version that was decided, and how far it has come. stages is NULL once it is done.
@@ -361,6 +360,20 @@ CREATE TABLE job (
 );
 CREATE INDEX job_under_way ON job (id) WHERE stages IS NOT NULL;
 CREATE INDEX job_expires ON job (expires_at_ms);
+
+-- What is big is not compressed again: what is worth it has been. (CREATE TABLE takes no STORAGE before PostgreSQL 16.)
+ALTER TABLE block ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE kept ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE lease ALTER COLUMN offsets SET STORAGE EXTERNAL, ALTER COLUMN settled SET STORAGE EXTERNAL, ALTER COLUMN history SET STORAGE EXTERNAL, ALTER COLUMN keys SET STORAGE EXTERNAL;
+ALTER TABLE event ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE queue ALTER COLUMN taken SET STORAGE EXTERNAL, ALTER COLUMN times SET STORAGE EXTERNAL, ALTER COLUMN positions SET STORAGE EXTERNAL;
+ALTER TABLE run ALTER COLUMN sources SET STORAGE EXTERNAL, ALTER COLUMN coming SET STORAGE EXTERNAL;
+ALTER TABLE run_block ALTER COLUMN entries SET STORAGE EXTERNAL;
+ALTER TABLE run_data ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE loose ALTER COLUMN history SET STORAGE EXTERNAL;
+ALTER TABLE id_run ALTER COLUMN filter SET STORAGE EXTERNAL;
+ALTER TABLE id_block ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE chunk ALTER COLUMN data SET STORAGE EXTERNAL;
 
 -- What is written and deleted all the time is looked after as often: nobody should ever have to do it by hand.
 ALTER TABLE turn SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.0);
