@@ -18,7 +18,7 @@ from ...engine.memory import Memory
 from ..jobs import Job
 
 # The locks of a store that belong to no topic.
-DEFINITIONS, CHORES = 0, -1
+DEFINITIONS, CHORES, SWEEPING = 0, -1, -2
 
 
 class Seat:

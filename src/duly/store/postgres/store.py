@@ -30,6 +30,7 @@ from .faults import translate
 from .line import Line, LineLost, Refused
 from .migrate import prepare
 from .pool import Pool
+from .space import Sweeper
 from .statements import statements
 from .transaction import PostgresTransaction
 from .writer import PostgresWriter
@@ -77,6 +78,7 @@ class PostgresStore:
         self._bell = NotifyBell(self.address.connect, f"duly.{self.address.schema}")
         self._pool = Pool(self._open_line, _LINES_MAX)
         self._readers = Pool(self._open_line, _READERS_MAX)
+        self._sweeper = Sweeper(self.address.connect, self.address.schema, self.space)
         self._writer = PostgresWriter(
             self._pool,
             clock=self.clock,
@@ -88,6 +90,7 @@ class PostgresStore:
             cache=self._cache,
             bell=self._bell,
             listener=listener,
+            freed=self._sweeper.owe,
         )
         clock.on_change(self._bell.ring_all_here)
         _open_stores.add(self)
@@ -250,6 +253,7 @@ class PostgresStore:
             return
         self._closed = True
         self._writer.close()
+        self._sweeper.close()
         self._bell.close()
         self._pool.close()
         self._readers.close()
