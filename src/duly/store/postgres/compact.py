@@ -1,8 +1,9 @@
 """Moves what a table holds into the free room at its front, so that its end can be cut off (space.py).
 
-A row is moved by an UPDATE that changes nothing: PostgreSQL writes it anew where there is room, and after a VACUUM it looks
-for room from the front. Whoever wants to delete the row meanwhile waits for us, some milliseconds, and deletes the new one;
-we wait for nobody (SKIP LOCKED), so there is no deadlock. Readers see one of the two, which are the same.
+A row is moved by an UPDATE that changes nothing: PostgreSQL writes it anew where there is room, and after a VACUUM it
+looks for room from the front. Whoever wants to delete the row meanwhile waits for us, some milliseconds, and deletes
+the new one; we wait for nobody (SKIP LOCKED), so there is no deadlock. Readers see one of the two, which are the
+same.
 
     move_apart   what lies outside of rows (TOAST) is written anew, all of it: where it lies is not ours to know
     move_rows    the rows of the last pages. A row is written anew in its own page while there is room in it: so again

@@ -1,29 +1,28 @@
 """Space: what was dropped becomes room again, and room that nobody needs goes back to the device. Nobody runs VACUUM.
 
-PostgreSQL leaves a deleted row where it is. Autovacuum makes room of it up to a minute later, and gives back only what is
-empty at a table's end, if nobody uses the table at that moment: on a busy store never. So the store sees to it itself.
-Whoever ran the chore `give_back` tells its sweeper, a thread with connections of its own:
+PostgreSQL leaves a deleted row where it is. Autovacuum makes room of it up to a minute later, and gives back only
+what is empty at a table's end, if nobody uses the table at that moment: on a busy store never. So the store sees to
+it itself. Whoever ran the chore `give_back` tells its sweeper, a thread with connections of its own:
 
-    told ──▶ look ──▶ much is dead: VACUUM ──▶ a table holds less than a third of its size ──▶ move (compact.py) ──▶ VACUUM, cut
-      ▲       │                                └ else: the room will be used
-      └───────┘  again, until nothing was dropped for a while
+    told ──▶ look ──▶ much is dead: VACUUM ──▶ it holds less than a third of its size: move (compact.py) ──▶ VACUUM, cut
+      ▲        │                           └─▶ else the room will be used
+      └────────┘ again, until nothing was dropped for a while
 
-What it guarantees. A table takes at most about three times what it holds (and its indexes, which never shrink by
-themselves, but are used again). One process sweeps at a time, by an advisory lock. VACUUM runs beside everyone else;
-moving locks a few rows for some milliseconds and waits for none. A file is cut under a lock that nobody may share, which
-VACUUM only tries for: it gets it at once in a quiet store and never in a busy one, because whoever has written holds the
-table until its commit. Then the way is cleared: those who are about to enter a topic wait, at the lock of the table `turn`,
-for the 50 ms between two tries at most. It happens only when two thirds of a table can be had for it.
+What it guarantees. A table takes at most about three times what it holds (and its indexes, whose pages are used
+again, but never given back). One process sweeps at a time, by an advisory lock. VACUUM runs beside everyone else;
+moving locks a few rows for some milliseconds and waits for none. A file is cut under a lock that nobody may share,
+which VACUUM only tries for: it has it at once in a quiet store and never in a busy one, because whoever has written
+holds the table until its commit. Then the way is cleared: those who are about to enter a topic wait, at the lock of
+the table `turn`, for the 50 ms between two tries at most. It happens only where two thirds of a table can be had for
+it.
 
-What can go wrong. A snapshot that somebody holds (an open transaction, a standby's feedback) keeps dead rows from becoming
-room: nothing is moved then, and the sweeper looks again later and later. A lost connection, a server that goes away: later.
-A role that does not own the tables may not vacuum them: PostgreSQL warns, and autovacuum is left. A process that dies
-with space owed leaves it to the next that drops something.
+What can go wrong. A snapshot that somebody holds (an open transaction, a standby's feedback) keeps dead rows from
+becoming room: nothing is moved then, and the sweeper looks again later and later. A lost connection, a server that
+goes away: later. A role that does not own the tables may not vacuum them: PostgreSQL warns, and autovacuum is left. A
+process that dies with space owed leaves it to the next that drops something.
 
-Tables that are dropped as a whole (a segment of the log each) would need no VACUUM, but every read would have to know
-where its rows are, dropping one takes the same lock, and what is still alive in an old one has to be moved all the same.
-
-Measured by bench/space.py; the figures are in ARCHITECTURE.md.
+Why not segments: tables that are dropped as a whole need no VACUUM, but every read would have to know where its rows
+are, dropping one takes the same lock, and what is still alive in an old one has to be moved all the same.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from ..contract import Backup, Verb
 from .address import Address
 from .bell import NotifyBell
 from .clock import PostgresClock
+from .doctor import examine
 from .faults import translate
 from .line import Line, LineLost, Refused
 from .migrate import prepare
@@ -214,7 +215,12 @@ class PostgresStore:
 
     def examine(self) -> Iterator[Finding]:
         """Looks the store over; see doctor.py."""
-        return iter(())
+        reading = self.read_clock()
+        try:
+            with self.address.connect() as connection:
+                yield from examine(connection, reading, self.clock.now_ms())
+        except psycopg.OperationalError as error:
+            raise translate(error) from error
 
     def look_at_clock(self) -> None:
         """PostgreSQL's clock is looked at by every transaction."""
