@@ -53,7 +53,7 @@ def place() -> Iterator[Place]:
 
 
 def fill(place: Place) -> None:
-    """Something of everything: long and short blocks, runs, ids, stages, leases, retries, dead letters, re-homed ones."""
+    """Something of everything: long and short blocks, runs, ids, stages, leases, retries, dead letters."""
     q = place.q
     q.create_topic("log", kind="log", partitions=2, lease=30, retention=duly.Retention(age=3600))
     q.create_group("log", "g")

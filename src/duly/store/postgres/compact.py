@@ -12,7 +12,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -32,8 +32,6 @@ _PAGES_A_STEP = 16
 _BYTES_A_STEP = 1024 * 1024
 # So often a row is written into its own page at most: what it takes to fill one with the smallest rows.
 _TIMES_MAX = 300
-# Of its time it works a third.
-_REST = 2
 
 _COLUMNS = """
 SELECT attname, attlen
@@ -51,8 +49,6 @@ UPDATE {table} AS moved SET {change}
  WHERE moved.ctid = had.ctid
 RETURNING moved.ctid::TEXT
 """
-
-Rest = Callable[[float], bool]
 
 
 class Table:
@@ -83,8 +79,8 @@ def row_bytes(connection: Connection, table: Table, pages: int) -> float:
     return _ROW_HEADER_BYTES + table.fixed_bytes + float(average)
 
 
-def move_apart(connection: Connection, table: Table, pages: int, rest: Rest) -> None:
-    """Writes anew whatever lies outside of its row, some at a time."""
+def move_apart(connection: Connection, table: Table, pages: int) -> Iterator[float]:
+    """Writes anew whatever lies outside of its row, some at a time; yields how long each step took."""
     long = [sql.SQL(_LONG).format(column=column, long=_LONG_BYTES) for column in table.any_length]
     bytes_ = [sql.SQL("coalesce(octet_length({}), 0)").format(column) for column in table.any_length]
     # What is only copied as it is stays where it lies.
@@ -107,12 +103,11 @@ def move_apart(connection: Connection, table: Table, pages: int, rest: Rest) -> 
                 held += size
             began = monotonic_s()
             connection.execute(move, (step,))
-            if not rest(_REST * (monotonic_s() - began)):
-                return
+            yield monotonic_s() - began
 
 
-def move_rows(connection: Connection, table: Table, pages: int, rest: Rest) -> None:
-    """Moves the rows of the last pages to the front, until there is no room any more."""
+def move_rows(connection: Connection, table: Table, pages: int) -> Iterator[float]:
+    """Moves the rows of the last pages to the front until there is no room any more; yields how long each step took."""
     found = sql.SQL(_ROWS_OF_PAGES).format(more=sql.SQL(""), table=table.name)
     move = sql.SQL(_MOVE).format(table=table.name, change=sql.SQL("{0} = moved.{0}").format(table.first))
     for low in range(pages - pages % _PAGES_A_STEP, 0, -_PAGES_A_STEP):
@@ -127,8 +122,7 @@ def move_rows(connection: Connection, table: Table, pages: int, rest: Rest) -> N
                     # There was no room before it.
                     return
                 left = [place for place in at if _page(place) >= low]
-        if not rest(_REST * (monotonic_s() - began)):
-            return
+        yield monotonic_s() - began
 
 
 def _between(low: int, high: int) -> tuple[str, str]:

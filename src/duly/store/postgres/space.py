@@ -28,8 +28,9 @@ are, dropping one takes the same lock, and what is still alive in an old one has
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -58,10 +59,12 @@ _REST = 4
 _REPORTED_S = 11.0
 _HELD_S_MAX = 60.0
 _AGAIN_S, _AGAIN_S_MAX = 2.0, 600.0
-# Pauses between tries to cut a table after moving.
-_CUTS_S = (0.02, 0.05, 0.1, 0.2, 0.5)
-# VACUUM tries for the lock every 50 ms, for five seconds.
-_TRIES_ALONE_S = 0.2
+# Moving goes on for so long at a time, and of that time works a third: rows that others drop wait for their VACUUM.
+_MOVING_S, _MOVING_REST = 0.3, 2
+# What was moved is dead once everybody's snapshot is a younger one: the first try to cut may come too early.
+_CUTS_MAX = 8
+# VACUUM tries for the lock every 50 ms, for five seconds; so long it tries alone, and so long with the way cleared.
+_TRIES_ALONE_S, _TRIES_S = 0.2, 0.6
 _CLEARED_S = 0.15
 
 _LOOK = """
@@ -124,6 +127,9 @@ class Sweeper:
         # By table: when it will have been sparse for long enough, or should be tried again; and how long after that.
         self._shrink_at: dict[str, float] = {}
         self._in_vain: dict[str, float] = {}
+        # By table: what is left to be moved; and how often it was tried to cut it since.
+        self._moving: dict[str, Iterator[float]] = {}
+        self._cuts: dict[str, int] = {}
         # By table: what was counted when it was found to be full enough.
         self._full: dict[str, tuple[float, ...]] = {}
 
@@ -186,18 +192,22 @@ class Sweeper:
     def _sweep_for_a_while(self) -> None:
         """Looks again and again until nothing is owed any more."""
         with self._connected() as connection, self._connected() as aside:
+            self._moving.clear()
             pause = _PAUSE_S
             held = False
-            while self._is_owed() or held:
+            while self._is_owed() or held or self._moving or self._cuts:
                 self._told = False
-                began = monotonic_s()
+                began = took = monotonic_s()
                 ((alone,),) = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (self._space, SWEEPING))
                 if alone:
-                    held = self._sweep(connection, aside)
+                    held, sparse = self._tidy(connection)
+                    took = monotonic_s()
+                    for figures in sparse:
+                        self._shrink(connection, aside, figures)
                     connection.execute("SELECT pg_advisory_unlock(%s, %s)", (self._space, SWEEPING))
-                if not self._rest(max(_PAUSE_S, _REST * (monotonic_s() - began))):
+                if not self._rest(max(_PAUSE_S, _REST * (took - began))):
                     return
-                if self._listen(pause) and not held:
+                if self._moving or self._cuts or (self._listen(pause) and not held):
                     pause = _PAUSE_S
                 else:
                     pause = min(2 * pause, _HELD_S_MAX if held else _PAUSE_S_MAX)
@@ -207,8 +217,8 @@ class Sweeper:
 
     # One look
 
-    def _sweep(self, connection: Connection, aside: Connection) -> bool:
-        """Sees to every table. True: somebody's snapshot keeps what is dead."""
+    def _tidy(self, connection: Connection) -> tuple[bool, list[Figures]]:
+        """Makes room of what is dead. Whether somebody's snapshot keeps it; which tables could be smaller."""
         held = False
         sparse: list[Figures] = []
         for figures in self._look(connection):
@@ -219,9 +229,7 @@ class Sweeper:
                 held |= now.is_dirty and now.dead_bytes > figures.dead_bytes / 2
             if not now.is_dirty and self._has_been_sparse(connection, now):
                 sparse.append(now)
-        for figures in sparse:
-            self._shrink(connection, aside, figures)
-        return held
+        return held, sparse
 
     def _look(self, connection: Connection, name: str | None = None) -> list[Figures]:
         return [Figures(*row) for row in connection.execute(_LOOK, (self._schema, name, name))]
@@ -232,7 +240,7 @@ class Sweeper:
             return False
         if not (figures.is_sparse_apart or self._has_sparse_rows(connection, figures)):
             self._full[figures.name] = figures.counted
-            self._shrink_at.pop(figures.name, None)
+            self._forget(figures.name)
             return False
         return monotonic_s() >= self._shrink_at.setdefault(figures.name, monotonic_s() + _SPARSE_S)
 
@@ -245,31 +253,43 @@ class Sweeper:
     def _table(self, connection: Connection, figures: Figures) -> Table:
         return Table(connection, self._schema, figures.name)
 
-    def _shrink(self, connection: Connection, aside: Connection, figures: Figures) -> None:
-        """Moves what a table holds to its front, and cuts it behind."""
-        table = self._table(connection, figures)
-        if figures.is_sparse_apart:
-            move_apart(connection, table, figures.pages, self._rest)
-        if self._has_sparse_rows(connection, figures):
-            move_rows(connection, table, figures.pages, self._rest)
-        if self._cut_once_dead(connection, aside, figures):
-            self._shrink_at.pop(figures.name, None)
-            self._in_vain.pop(figures.name, None)
-        else:
-            pause = self._in_vain.get(figures.name, _AGAIN_S)
-            self._in_vain[figures.name] = min(2 * pause, _AGAIN_S_MAX)
-            self._shrink_at[figures.name] = monotonic_s() + pause
+    def _forget(self, name: str) -> None:
+        self._shrink_at.pop(name, None)
+        self._moving.pop(name, None)
+        self._cuts.pop(name, None)
 
-    def _cut_once_dead(self, connection: Connection, aside: Connection, figures: Figures) -> bool:
-        """Whether the table got smaller. What was moved is dead once everybody's snapshot is a younger one."""
-        for pause in _CUTS_S:
-            self._cut(connection, aside, figures.name)
-            (now,) = self._look(connection, figures.name) or [figures]
-            if now.bytes < figures.bytes * 3 / 4:
-                return True
-            if not self._rest(pause):
-                break
-        return False
+    def _shrink(self, connection: Connection, aside: Connection, figures: Figures) -> None:
+        """Moves what a table holds to its front, for a while; when that is done, cuts it behind."""
+        name = figures.name
+        if name not in self._cuts and not self._move(connection, figures):
+            return
+        self._cuts[name] = self._cuts.get(name, 0) + 1
+        self._cut(connection, aside, name)
+        (now,) = self._look(connection, name) or [figures]
+        if now.bytes < figures.bytes * 3 / 4:
+            self._forget(name)
+            self._in_vain.pop(name, None)
+        elif self._cuts[name] == _CUTS_MAX:
+            self._forget(name)
+            pause = self._in_vain.get(name, _AGAIN_S)
+            self._in_vain[name] = min(2 * pause, _AGAIN_S_MAX)
+            self._shrink_at[name] = monotonic_s() + pause
+
+    def _move(self, connection: Connection, figures: Figures) -> bool:
+        """Whether everything is moved."""
+        moving = self._moving.setdefault(figures.name, self._moves(connection, figures))
+        until = monotonic_s() + _MOVING_S
+        for took in moving:
+            if not self._rest(_MOVING_REST * took) or monotonic_s() > until:
+                return False
+        del self._moving[figures.name]
+        return True
+
+    def _moves(self, connection: Connection, figures: Figures) -> Iterator[float]:
+        table = self._table(connection, figures)
+        apart = move_apart(connection, table, figures.pages) if figures.is_sparse_apart else ()
+        rows = move_rows(connection, table, figures.pages) if self._has_sparse_rows(connection, figures) else ()
+        return chain(apart, rows)
 
     def _cut(self, connection: Connection, aside: Connection, name: str) -> None:
         """VACUUM, and the way cleared for it should it not get to cut the file by itself."""
@@ -278,20 +298,26 @@ class Sweeper:
         def vacuum() -> None:
             try:
                 aside.execute(self._vacuum(name, cut=True))
+            except psycopg.errors.QueryCanceled:
+                # It got nowhere.
+                pass
             except psycopg.Error as error:
                 failed.append(error)
 
         runs = threading.Thread(target=vacuum, name="duly-vacuum", daemon=True)
         runs.start()
-        tried_s = 0.0
+        cutting_at: float | None = None
+        cleared = False
         while runs.is_alive():
             runs.join(_TRIES_ALONE_S / 4)
             if connection.execute(_IS_CUTTING, (aside.info.backend_pid,)).fetchone() is None:
                 continue
-            tried_s += _TRIES_ALONE_S / 4
-            if tried_s >= _TRIES_ALONE_S:
+            cutting_at = cutting_at or monotonic_s()
+            if monotonic_s() > cutting_at + _TRIES_S:
+                aside.cancel()
+            elif monotonic_s() > cutting_at + _TRIES_ALONE_S and not cleared:
+                cleared = True
                 _clear_the_way(connection, runs)
-                tried_s = -1.0
         if failed:
             raise failed[0]
 
