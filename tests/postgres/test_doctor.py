@@ -30,6 +30,7 @@ class Place:
         self.clock = duly.ManualClock()
         self.q = duly.connect(url, clock=self.clock)
         base, _, schema = url.rpartition("?schema=")
+        self.schema = schema
         self.behind = psycopg.connect(base, autocommit=True, options=f"-c search_path={schema}")
 
     def change(self, statement: str) -> int:

@@ -12,8 +12,8 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -22,12 +22,11 @@ from ...clock import monotonic_s
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# What a page has for rows.
-PAGE_BYTES = 8000
-# From here on PostgreSQL puts a value outside of its row, and leaves a pointer.
-_LONG_BYTES, _POINTER_BYTES = 1990, 18
+PAGE_BYTES = 8192
+# From here on PostgreSQL puts a value outside of its row, in pieces of which four fill a page, and leaves a pointer.
+_LONG_BYTES, _PIECE_BYTES, _POINTER_BYTES = 1990, 1996, 18
+_PIECES_A_PAGE = 4
 _ROW_HEADER_BYTES = 28
-_PAGES_SAMPLED = 200
 _PAGES_A_STEP = 16
 _BYTES_A_STEP = 1024 * 1024
 # So often a row is written into its own page at most: what it takes to fill one with the smallest rows.
@@ -62,21 +61,32 @@ class Table:
         self.fixed_bytes = sum(length for _, length in columns if length > 0)
 
 
-def row_bytes(connection: Connection, table: Table, pages: int) -> float:
-    """How long a row is inside its table, by some pages of it."""
-    lengths = [
-        sql.SQL(
-            "CASE WHEN octet_length({0}) > {1} THEN {2} ELSE coalesce(octet_length({0}), 0) END",
-        ).format(column, _LONG_BYTES, _POINTER_BYTES)
-        for column in table.any_length
-    ]
-    asked = sql.SQL("SELECT coalesce(avg({length}), 0) FROM {table} TABLESAMPLE SYSTEM ({share})").format(
-        length=sql.SQL(" + ").join([sql.Literal(0), *lengths]),
+class Holding(NamedTuple):
+    """What the rows of a table need, and what lies outside of them."""
+
+    rows_bytes: int
+    apart_bytes: int
+
+
+def count(connection: Connection, table: Table) -> Holding:
+    """Looks at every row, and at nothing that lies outside of it."""
+    inside = "CASE WHEN octet_length({0}) > {1} THEN {2} ELSE coalesce(octet_length({0}), 0) END"
+    outside = "CASE WHEN octet_length({0}) > {1} THEN octet_length({0}) / {2} + 1 ELSE 0 END"
+    asked = sql.SQL(
+        "SELECT count(*) * {fixed} + coalesce(sum({inside}), 0)::BIGINT, coalesce(sum({outside}), 0)::BIGINT"
+        "  FROM {table}"
+    ).format(
+        fixed=_ROW_HEADER_BYTES + table.fixed_bytes,
+        inside=_sum_of(sql.SQL(inside).format(column, _LONG_BYTES, _POINTER_BYTES) for column in table.any_length),
+        outside=_sum_of(sql.SQL(outside).format(column, _LONG_BYTES, _PIECE_BYTES) for column in table.any_length),
         table=table.name,
-        share=min(100.0, 100.0 * _PAGES_SAMPLED / max(1, pages)),
     )
-    ((average,),) = connection.execute(asked)
-    return _ROW_HEADER_BYTES + table.fixed_bytes + float(average)
+    ((rows_bytes, pieces),) = connection.execute(asked)
+    return Holding(rows_bytes, pieces * PAGE_BYTES // _PIECES_A_PAGE)
+
+
+def _sum_of(terms: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(" + ").join([sql.Literal(0), *terms])
 
 
 def move_apart(connection: Connection, table: Table, pages: int) -> Iterator[float]:
