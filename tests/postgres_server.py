@@ -57,7 +57,7 @@ SETTINGS = {
 }
 
 # For tests that lose no power: a commit reaches the operating system, which outlives a killed server, and no further.
-WITHOUT_FSYNC = {"fsync": "off", "full_page_writes": "off"}
+WITHOUT_FSYNC = {"fsync": "off", "full_page_writes": "off", "duly.disposable": "on"}
 
 
 class ServerFailed(Exception):

@@ -148,16 +148,19 @@ class PostgresHome(Home):
         self._url = postgres_schemas.schemas().take()
         self._schema = self._url.rpartition("schema=")[2]
         self._behind: psycopg.Connection[tuple[Any, ...]] | None = None
+        # The schema may have been used before: what its tables took then is not this store's.
+        self._left_over = 0
+        self._left_over = self.bytes_on_device()
 
     @property
     def address(self) -> str:
         return self._url
 
     def bytes_on_device(self) -> int:
-        """What the store's tables take, with their indexes and what lies outside of rows."""
+        """What the store's tables take, with their indexes and what lies outside of rows, more than at the start."""
         sizes = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
         ((total,),) = self.ask(f"{sizes} WHERE relnamespace = '{self._schema}'::regnamespace AND relkind = 'r'")
-        return int(total)
+        return max(0, int(total) - self._left_over)
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         return self._run(sql).fetchall()

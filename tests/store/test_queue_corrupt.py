@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 import duly
-from duly.store.sqlite import doctor
+from duly.store.sql import examination
 from tests.conftest import scaled
 
 pytestmark = pytest.mark.sqlite
@@ -187,7 +187,7 @@ def test_the_doctor_reports_text_where_a_number_belongs(store: Path) -> None:
 def test_what_others_drop_while_the_doctor_looks_is_no_damage(
     store: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    look: Any = vars(doctor)["decode_entries"]
+    look: Any = vars(examination)["decode_entries"]
 
     def drop_then_look(_: Any, *place: Any, **more: Any) -> Any:
         connection = apsw.Connection(str(store))
@@ -197,5 +197,5 @@ def test_what_others_drop_while_the_doctor_looks_is_no_damage(
         return look(None, *place, **more)
 
     with duly.connect(store, clock=duly.ManualClock()) as q:
-        monkeypatch.setattr(doctor, "decode_entries", drop_then_look)
+        monkeypatch.setattr(examination, "decode_entries", drop_then_look)
         assert [found for found in q.examine() if found.level == "alert"] == []

@@ -156,12 +156,13 @@ def test_the_same_file_serves_any_number_of_messages(
     home: Home, q: duly.Client, jobs: str, clock: duly.ManualClock
 ) -> None:
     """A queue that is kept up with does not grow."""
-    sizes = []
+    first = 0
     for _ in range(5):
         work(q, 20)
         chores(clock, lambda: part(q).blocks <= 40)
-        sizes.append(home.bytes_on_device())
-    assert sizes[-1] <= sizes[0] * 2 + 1_000_000, sizes
+        first = first or home.bytes_on_device()
+    # PostgreSQL makes room of what was dropped a moment later.
+    eventually(lambda: home.bytes_on_device() <= first * 2 + 1_000_000)
 
 
 def test_truncation_never_passes_what_stands_in_runs(q: duly.Client, jobs: str, clock: duly.ManualClock) -> None:

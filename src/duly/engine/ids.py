@@ -184,13 +184,18 @@ def _age(run: IdRunRow) -> tuple[int, int]:
 
 def _block(tx: Transaction, topic: TopicRow, run: IdRunRow, number: int) -> Array:
     stored = tx.id_block(topic.tenant_id, topic.id, run.id, number)
-    if stored is None or xxhash.xxh3_64_digest(stored[8:], run.id) != stored[:8]:
+    if stored is None or not is_whole(stored, run.id):
         raise CorruptBlock(
             f"The index of ids of topic {topic.name!r} is corrupt. Run `duly doctor`; restore a backup.",
             partition_id=0,
             base=0,
         )
     return np.frombuffer(stored, _COLUMNS, offset=8)
+
+
+def is_whole(stored: bytes, run: int) -> bool:
+    """Whether a block of a run of ids is as it was written, and where."""
+    return xxhash.xxh3_64_digest(stored[8:], run) == stored[:8]
 
 
 def _search(tx: Transaction, topic: TopicRow, runs: Sequence[IdRunRow], hashes: Array) -> Array:

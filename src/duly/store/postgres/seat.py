@@ -29,7 +29,7 @@ def _new_epoch() -> int:
 
 
 # The locks of a store that belong to no topic.
-DEFINITIONS, CHORES = 0, -1
+DEFINITIONS, CHORES, SWEEPING = 0, -1, -2
 
 
 class Seat:

@@ -31,12 +31,14 @@ from .address import Address
 from .application import Joining
 from .bell import NotifyBell
 from .clock import PostgresClock
+from .doctor import examine
 from .faults import translate
 from .inbox import TakeIn, take_in_mail
 from .line import Line, LineLost, Refused
 from .mail_watch import MailWatch
 from .migrate import prepare
 from .pool import Pool
+from .space import Sweeper
 from .statements import statements
 from .transaction import PostgresTransaction
 from .writer import PostgresWriter
@@ -88,6 +90,7 @@ class PostgresStore:
         self._bell = NotifyBell(self.address.connect, f"duly.{self.address.schema}")
         self._pool = Pool(self._open_line, _LINES_MAX)
         self._readers = Pool(self._open_line, _READERS_MAX)
+        self._sweeper = Sweeper(self.address.connect, self.address.schema, self.space)
         self._writer = PostgresWriter(
             self._pool,
             clock=self.clock,
@@ -99,6 +102,7 @@ class PostgresStore:
             cache=self._cache,
             bell=self._bell,
             listener=listener,
+            freed=self._sweeper.owe,
         )
         self._mail_watch = MailWatch(self._open_line, self._bell)
         clock.on_change(self._bell.ring_all_here)
@@ -263,7 +267,12 @@ class PostgresStore:
 
     def examine(self) -> Iterator[Finding]:
         """Looks the store over; see doctor.py."""
-        return iter(())
+        reading = self.read_clock()
+        try:
+            with self.address.connect() as connection:
+                yield from examine(connection, reading, self.clock.now_ms())
+        except psycopg.OperationalError as error:
+            raise translate(error) from error
 
     def look_at_clock(self) -> None:
         """PostgreSQL's clock is looked at by every transaction."""
@@ -334,6 +343,7 @@ class PostgresStore:
         self._closed = True
         self._writer.close()
         self._mail_watch.close()
+        self._sweeper.close()
         self._bell.close()
         self._pool.close()
         self._readers.close()

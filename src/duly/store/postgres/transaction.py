@@ -647,6 +647,8 @@ class PostgresTransaction(SqlTransaction):
             self._rows("agenda_delete", chore=row.chore, now=self.now_ms)
 
     def give_back_space(self, pages_max: int) -> bool:  # noqa: ARG002
+        # Those who decide what is worth a VACUUM go by what sessions reported: else this one waits a second with it.
+        self.line.ask(self._sql["report_dead"], {})
         self.aftermath.freed = True
         return False
 

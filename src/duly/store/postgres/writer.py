@@ -100,6 +100,7 @@ class PostgresWriter:
         cache: BlockCache,
         bell: NotifyBell,
         listener: Listener | None,
+        freed: Callable[[], None],
     ) -> None:
         self._pool = pool
         self._clock = clock
@@ -112,6 +113,8 @@ class PostgresWriter:
         self._cache = cache
         self._bell = bell
         self._listener = listener
+        # Told when space was freed inside the store.
+        self._freed = freed
         self._sql = statements()
         self._seats: OrderedDict[tuple[str, str | None], Seat] = OrderedDict()
         # Seats with jobs and nobody at them yet.
@@ -333,6 +336,8 @@ class PostgresWriter:
         self._finish(jobs)
         for event in aftermath.events:
             tell(event, self._listener)
+        if aftermath.freed:
+            self._freed()
 
     # Staying
 

@@ -13,14 +13,13 @@ from typing import Any
 import apsw
 
 from ...engine.block import Place, decode
-from ...engine.entries import decode_entries, place_of
 from ...errors import CorruptBlock, IncompatibleStore
 from ...health import Finding
+from ..sql import examination as found
 from .queries import queries
 
 _FREE_WARN, FREE_ALERT = 0.10, 0.02
 _WAL_BYTES_WARN = 512 * 1024 * 1024
-_CLOCK_BEHIND_MS_WARN = 1000
 
 
 def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Finding]:
@@ -33,6 +32,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Fin
         _blocks,
         _chunks,
         _runs,
+        _ids,
         _references,
         _ends,
     ]
@@ -43,9 +43,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Fin
             yield from check(connection)
         except (apsw.Error, ValueError, TypeError) as error:
             # A flipped bit can also leave nothing, or text, where a number belongs.
-            yield Finding(
-                "alert", f"The file cannot be read: {error}", "It is damaged below Duly.", "Restore the newest backup."
-            )
+            yield found.unreadable(error, "The file")
 
 
 def _value(connection: apsw.Connection, statement: str) -> Any:
@@ -77,27 +75,13 @@ def _settings(connection: apsw.Connection) -> Iterator[Finding]:
 def _paused(connection: apsw.Connection) -> Iterator[Finding]:
     row: Any = connection.execute(queries()["store_paused"]).fetchone()
     if row is not None:
-        yield Finding(
-            "warn",
-            f"The store is paused: {row[0]}.",
-            "Nothing is delivered and nothing is dropped by age. Publishing goes on.",
-            "When it may work again, run: duly resume",
-        )
+        yield found.paused(row[0])
 
 
 def _clock(connection: apsw.Connection, now_ms: int) -> Iterator[Finding]:
     claimed = _value(connection, "SELECT coalesce(max(claimed_at_ms), 0) FROM duly_lease")
     seen = _value(connection, "SELECT coalesce(max(seen_at_ms), 0) FROM duly_consumer")
-    behind = max(claimed, seen) - now_ms
-    if behind > _CLOCK_BEHIND_MS_WARN:
-        yield Finding(
-            "warn",
-            f"The clock is {behind / 1000:.1f} s behind the newest claim in the store.",
-            "It was set back, or another machine wrote here: leases and retries wait that much longer.",
-            "Check the host's time synchronisation.",
-        )
-    else:
-        yield Finding("ok", "The clock is not behind the store")
+    yield found.clock(now_ms=now_ms, newest_ms=max(claimed, seen))
 
 
 def room_on_device(path: str) -> tuple[int, float]:
@@ -175,7 +159,7 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
             # A tree that is damaged can lead in circles, for ever.
             if before and place <= before:
                 bad += 1
-                yield _bad_block(f"The blocks of the file are out of order, from {place} on.")
+                yield found.bad_block(f"The blocks of the file are out of order, from {place} on.")
                 break
             tenant, partition, at = before = place
             values = {"tenant": tenant, "partition": partition, third: at}
@@ -187,16 +171,16 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
                 if _is_gone(connection, data_query, values):
                     continue
                 bad += 1
-                yield _bad_block(str(error))
+                yield found.bad_block(str(error))
                 continue
             good += 1
             if query == "block_places":
                 expected = following.get((tenant, partition), first_offsets.get(partition, at))
                 if at > expected and partition not in queues:
-                    yield _bad_block(f"Offsets {expected} to {at - 1} of partition {partition} are missing.")
+                    yield found.missing_offsets(partition, expected, at)
                 following[tenant, partition] = block.end
     if not bad:
-        yield Finding("ok", f"{good} blocks, every checksum right")
+        yield found.good_blocks(good)
 
 
 def _chunks(connection: apsw.Connection) -> Iterator[Finding]:
@@ -205,13 +189,7 @@ def _chunks(connection: apsw.Connection) -> Iterator[Finding]:
                   WHERE id NOT IN (SELECT chunk FROM duly_block WHERE chunk IS NOT NULL
                                    UNION ALL SELECT chunk FROM duly_staged)"""
     ((count, size),) = connection.execute(nobodys)
-    if count:
-        yield Finding(
-            "warn",
-            f"{count} pieces of the log, {size / 1e6:.1f} MB, belong to no block.",
-            "They take space, and nothing else: nobody reads them.",
-            "Send this report to us; a backup that is restored keeps them.",
-        )
+    yield from found.pieces_of_nobody(count, size)
 
 
 def _is_gone(connection: apsw.Connection, query: str, values: dict[str, Any]) -> bool:
@@ -230,46 +208,33 @@ def _runs(connection: apsw.Connection) -> Iterator[Finding]:
     for tenant, partition, run, blocks in runs:
         if not all(isinstance(value, int) for value in (tenant, partition, run, blocks)):
             bad += 1
-            yield _bad_run(f"The row of run {run} is damaged.")
+            yield found.bad_run(f"The row of run {run} is damaged.")
             continue
         for index in range(blocks):
             place = {"tenant": tenant, "partition": partition, "run": run, "idx": index}
             try:
                 row: Any = connection.execute(sql["run_entries"], place).fetchone()
-                entries = decode_entries(row and row[0], place_of(run, index), partition=partition, run=run)
+                entries = row and row[0]
                 row = connection.execute(sql["run_data"], place).fetchone()
-                block = decode(Place(tenant, partition, place_of(run, index)), row and row[0])
+                fault = found.check_run_block(
+                    Place(tenant, partition, 0), run, index, entries=entries, stored=row and row[0]
+                )
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
                 if _is_gone(connection, "run_still", {"run": run, "idx": index}):
                     break
+                fault = found.bad_run(str(error))
+            if fault is None:
+                good += 1
+            else:
                 bad += 1
-                yield _bad_run(str(error))
-                continue
-            if block.count != len(entries):
-                bad += 1
-                yield _bad_run(f"Block {index} of run {run} has {len(entries)} entries for {block.count} messages.")
-                continue
-            good += 1
+                yield fault
     if not bad:
-        yield Finding("ok", f"{good} blocks of queues' runs, every checksum right")
+        yield found.good_runs(good)
 
 
-def _bad_run(what: str) -> Finding:
-    return Finding(
-        "alert",
-        what,
-        "Where the log still has the messages they are served from there; else their queue stops before them.",
-        "Restore the newest backup.",
-    )
-
-
-def _bad_block(what: str) -> Finding:
-    return Finding(
-        "alert",
-        what,
-        "Its messages are refused, and a group that gets there stops.",
-        "Restore the newest backup, or give the messages up: duly groups seek TOPIC GROUP --offset N",
-    )
+def _ids(connection: apsw.Connection) -> Iterator[Finding]:
+    """Every block of the index of ids."""
+    yield from found.id_blocks(connection.execute("SELECT topic, run, idx, data FROM duly_id_block"))
 
 
 def _references(connection: apsw.Connection) -> Iterator[Finding]:
@@ -284,13 +249,7 @@ def _references(connection: apsw.Connection) -> Iterator[Finding]:
                    AND NOT EXISTS (SELECT 1 FROM duly_kept AS k WHERE k.tenant = r.tenant
                                     AND k.partition = r.partition AND k."offset" = r.{offset})""",
         )
-        if missing:
-            yield Finding(
-                "alert",
-                f"{missing} rows of {table} refer to messages that are gone.",
-                "Their payloads cannot be delivered.",
-                "Restore the newest backup; please report this.",
-            )
+        yield from found.lost_references(table, missing)
 
 
 def _ends(connection: apsw.Connection) -> Iterator[Finding]:
@@ -306,4 +265,4 @@ def _ends(connection: apsw.Connection) -> Iterator[Finding]:
             WHERE topic IS NOT NULL AND reached > ends"""
     )
     for partition, ends, reached in beyond:
-        yield _bad_block(f"Partition {partition} ends at offset {ends}, but a group has read up to {reached}.")
+        yield found.read_too_far(partition, ends, reached)

@@ -17,3 +17,7 @@ DELETE FROM meta
 -- Which groups hold or wait for something, in which partitions.
 SELECT DISTINCT partition, grp
   FROM lease;
+
+-- report_dead
+-- Has this session report at the end of its transaction how many rows it left dead.
+SELECT pg_stat_force_next_flush()::TEXT;
