@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from . import aio
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
-    from .client.connect import connect, list_backups, restore, verify_backups
+    from .client.connect import connect, list_backups, migrate, restore, verify_backups
     from .client.consume import Consumption
+    from .client.moving import Migration
     from .client.producer import Producer
     from .store.contract import Backup
     from .store.sqlite.application import Transaction
@@ -79,6 +80,7 @@ _LAZY = {
     "Bury": "duly.workers.verdict",
     "Client": "duly.client.client",
     "Consumption": "duly.client.consume",
+    "Migration": "duly.client.moving",
     "Producer": "duly.client.producer",
     "Delivery": "duly.client.batch",
     "RetryLater": "duly.workers.verdict",
@@ -88,6 +90,7 @@ _LAZY = {
     "aio": "duly.aio",
     "connect": "duly.client.connect",
     "list_backups": "duly.client.connect",
+    "migrate": "duly.client.connect",
     "restore": "duly.client.connect",
     "verify_backups": "duly.client.connect",
 }
@@ -147,6 +150,7 @@ __all__ = [
     "ManualClock",
     "Message",
     "MessageNotFound",
+    "Migration",
     "NotFound",
     "OffsetTruncated",
     "PartitionDescription",
@@ -181,6 +185,7 @@ __all__ = [
     "aio",
     "connect",
     "list_backups",
+    "migrate",
     "restore",
     "verify_backups",
 ]

@@ -56,6 +56,7 @@ PUBLIC = [
     "ManualClock",
     "Message",
     "MessageNotFound",
+    "Migration",
     "NotFound",
     "OffsetTruncated",
     "PartitionDescription",
@@ -90,6 +91,7 @@ PUBLIC = [
     "aio",
     "connect",
     "list_backups",
+    "migrate",
     "restore",
     "verify_backups",
 ]
