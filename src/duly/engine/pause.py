@@ -7,8 +7,8 @@ A restored store opens paused (store/sqlite/restore.py). The leases in it were g
 whose tokens are refused here: nobody can settle them. So resuming it frees them, at once and without counting an
 attempt; to let them run out would hold their messages for as long, and take them for the victims of a crash.
 
-A store that moved (`duly migrate`) stays behind paused, and refuses to publish and to claim: who still comes here should
-be where it went, and would neither notice nor be served. Resumed, it is a store like any other, with the same messages
+A store that moved (`duly migrate`) stays behind paused, and refuses to publish and to claim: who still comes should be
+where it went, and would neither notice nor be served. Resumed, it is a store like any other, with the same messages
 as the one that it became.
 """
 

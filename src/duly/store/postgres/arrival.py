@@ -1,4 +1,4 @@
-"""A schema that a store moves into: filled batch by batch, each with the mark of how far it came, and opened at the end.
+"""A schema that a store moves into: filled batch by batch, each with the mark of how far it came; opened last.
 
     empty? ─▶ marked ─▶ batch, batch, batch … ─▶ locked: compared with the source ─▶ its ids, its incarnation; unmarked
       └─ refused  │                                       └─ differs: nothing is switched

@@ -55,8 +55,8 @@ class Table(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     origin: str
-    # What is long of a row, told without reading it.
-    bytes: str
+    # How long the long parts of a row are, told without reading them.
+    long: str
 
     @property
     def names(self) -> str:
@@ -69,13 +69,11 @@ class Digest(msgspec.Struct):
 
     rows: int = 0
     sum: int = 0
-    bytes: int = 0
 
     def add(self, row: bytes) -> None:
         """One more row, as it travels."""
         self.rows += 1
         self.sum = (self.sum + xxhash.xxh3_128_intdigest(row)) & _MASK
-        self.bytes += len(row)
 
     def same_as(self, other: Digest) -> bool:
         return (self.rows, self.sum) == (other.rows, other.sum)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 
@@ -121,10 +122,9 @@ class Departure:
     def measure(self, table: Table) -> int:
         """About how many bytes a table's rows are when they travel. Reads no more than where they lie."""
         with _told(self.path):
-            found = self._connection.execute(f"SELECT count(*), sum({table.bytes}) FROM {table.origin}").fetchone()
-        assert found is not None
+            ((rows, long),) = self._numbers(f"SELECT count(*), coalesce(sum({table.long}), 0) FROM {table.origin}")
         fixed = {"smallint": 6, "text": 4, "bytes": 4}
-        return found[0] * (2 + sum(fixed.get(column.kind, 12) for column in table.columns)) + (found[1] or 0)
+        return rows * (2 + sum(fixed.get(column.kind, 12) for column in table.columns)) + long
 
     def rows(self, table: Table, after: Key | None = None) -> Iterator[tuple[Key, Row]]:
         """A table's rows behind a key, each with its own; as they are needed."""
@@ -140,17 +140,19 @@ class Departure:
     def summit(self) -> Summit:
         """The highest ids that were ever given."""
         with _told(self.path):
-            given = dict(self._connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
-            ((event,),) = self._connection.execute("SELECT coalesce(max(id), 0) FROM duly_event").fetchall()
-        ids = {name: int(given.get(f"duly_{name}", 0)) for name in NUMBERED} | {"event": int(event)}
-        run = max(int(given.get("duly_run", 0)), int(given.get("duly_id_run", 0)))
-        return Summit(ids, int(given.get("duly_lease", 0)), run)
+            given = dict(self._numbers("SELECT name, seq FROM sqlite_sequence"))
+            ((event,),) = self._numbers("SELECT coalesce(max(id), 0) FROM duly_event")
+        ids = {name: given.get(f"duly_{name}", 0) for name in NUMBERED} | {"event": event}
+        return Summit(ids, given.get("duly_lease", 0), max(given.get("duly_run", 0), given.get("duly_id_run", 0)))
 
     def messages(self) -> int:
         """How many messages lie in its logs."""
         with _told(self.path):
-            ((count,),) = self._connection.execute("SELECT coalesce(sum(count), 0) FROM duly_block").fetchall()
+            ((count,),) = self._numbers("SELECT coalesce(sum(count), 0) FROM duly_block")
         return int(count)
+
+    def _numbers(self, asked: str) -> list[Any]:
+        return self._connection.execute(asked).fetchall()
 
     # What it is told
 
