@@ -143,9 +143,9 @@ def _stages(q: duly.Client, patch: pytest.MonkeyPatch) -> None:
     assert q._alive().do(half, deadline=None).left
 
 
-def seen(q: duly.Client) -> dict[str, Any]:
+def seen(q: duly.Client) -> dict[Any, Any]:
     """Everything that a client can ask for without changing anything."""
-    found: dict[str, Any] = {"topics": q.list_topics(), "events": list(q.events())}
+    found: dict[Any, Any] = {"topics": q.list_topics(), "events": list(q.events())}
     for topic in (*q.list_topics(), "$events"):
         about = q.describe_topic(topic)
         found[topic] = about

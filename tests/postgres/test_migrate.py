@@ -107,6 +107,29 @@ def test_a_furnished_store_has_rows_in_every_table(house: House) -> None:
         assert rows, table.name
 
 
+def test_no_table_and_no_column_of_either_store_is_forgotten(path: str, fresh_store_url: Callable[[], str]) -> None:
+    plain(path)
+    copied = {(table.table, column.name) for table in TABLES for column in table.columns}
+    # The tenant is told by the partition or topic there; what it makes itself is not copied.
+    of_file = {
+        (table.removeprefix("duly_"), column)
+        for (table,) in ask_file(path, "SELECT name FROM sqlite_schema WHERE name LIKE 'duly_%' AND type = 'table'")
+        for (column,) in ask_file(path, f"SELECT name FROM pragma_table_info('{table}')")
+    }
+    assert {place for place in of_file - copied if place[1] != "tenant"} == {
+        ("meta", "key"),
+        ("meta", "value"),
+        ("receipt", "id"),
+    }
+    found = ask(
+        fresh_store_url(),
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()",
+    )
+    of_postgres = {place for place in found if place[0] not in ("meta", "turn", "inbox")}
+    assert copied <= of_postgres
+    assert of_postgres - copied == {("agenda", "id"), ("lease", "pledged")}
+
+
 def test_whoever_asks_sees_the_same_store(house: House, there: str) -> None:
     moved = duly.migrate(house.path, there)
     assert moved.messages > 5000
