@@ -172,8 +172,9 @@ def test_everything_is_delivered_once_in_the_same_order_and_tokens_stay_valid(
 
 
 def test_it_goes_on_where_it_was_with_ids_that_nobody_had(house: House, there: str) -> None:
+    ask_file(house.path, "UPDATE sqlite_sequence SET seq = 123456 WHERE name = 'duly_lease'")
+    given = dict(ask_file(house.path, "SELECT name, seq FROM sqlite_sequence"))
     duly.migrate(house.path, there)
-    given = dict(ask_file(house.twin, "SELECT name, seq FROM sqlite_sequence"))
     with duly.connect(there, clock=house.clock()) as q:
         again = q.publish("orders", b"known by its id", publish_id="given")
         assert again.duplicate
@@ -332,6 +333,8 @@ def test_what_has_arrived_cannot_be_given_up(path: str, there: str) -> None:
     with duly.connect(there) as q:
         q.publish("orders", b"used at once")
     assert duly.migrate(path, there).resumed
+    with duly.connect(path) as q, pytest.raises(duly.Conflict, match="moved to"):
+        q.claim("orders")
     with duly.connect(there) as q:
         assert len(q.claim("orders")) == 2
 
@@ -516,8 +519,16 @@ def test_a_file_that_somebody_has_open_is_refused(path: str, there: str) -> None
     duly.migrate(path, there)
 
 
-def test_nobody_opens_or_writes_to_the_file_while_it_is_copied(path: str, there: str) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_nobody_opens_or_writes_to_the_file_while_it_is_copied(
+    path: str, there: str, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
     plain(path)
+    if again:
+        with monkeypatch.context() as patch:
+            patch.setattr(duly.store.postgres.arrival.Arrival, "put", raise_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                duly.migrate(path, there)
     refused: list[type[Exception]] = []
 
     def on_progress(done: int, whole: int) -> None:
