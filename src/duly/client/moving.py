@@ -14,8 +14,8 @@ both marks: run again it goes on, but only with the file that it began with, and
     killed behind it           run again: the file is paused, and that is all
     never run again            `--give-up`: the file is opened again, the schema is empty
 
-It is the same store that moved: ids, leases and their tokens, publish ids and due times stay. Times are absolute, and from
-here on compared with PostgreSQL's clock.
+It is the same store that moved: ids, leases and their tokens, publish ids and due times stay. Times are absolute, and
+from here on compared with PostgreSQL's clock.
 """
 
 from __future__ import annotations
