@@ -86,6 +86,10 @@ class Schemas:
             self._births.pop(name, None)
             drop(self._connection, name)
 
+    def distrust(self, url: str) -> None:
+        """Says that a schema was changed in ways that emptying its tables does not undo: it will be dropped."""
+        self._births.pop(url.rpartition("schema=")[2], None)
+
     def url(self, schema: str) -> str:
         return f"{self._database}?schema={schema}"
 
@@ -220,7 +224,8 @@ def _schemas(version: int) -> Schemas:
 
 @cache
 def _server(version: int) -> PostgresServer:
-    started = PostgresServer(version, fsync=False)
+    # Space that comes back by itself within a minute comes back within a test.
+    started = PostgresServer(version, fsync=False, autovacuum_naptime="1s")
     started.start()
     return started
 

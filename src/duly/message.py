@@ -201,7 +201,13 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def positions(self) -> list[tuple[int, int]]:
-        """(partition, offset) of every message, in the order given; of a duplicate, those of the one before it."""
+        """(partition, offset) of every message, in the order given; of a duplicate, those of the one before it.
+
+        Empty if it was published inside an application's transaction on PostgreSQL: it is placed after the commit.
+        """
+        if not self.spans and not self.duplicates:
+            # Published inside an application's transaction: they are placed when it has committed.
+            return []
         following = [span.first_offset for span in self.spans]
         stored: list[tuple[int, int]] = []
         for route in self.routes or (0,) * (self.count - len(self.duplicates)):
@@ -213,8 +219,11 @@ class Receipt(msgspec.Struct, frozen=True):
     @property
     def ids(self) -> list[str]:
         """The id of every message, in the order given: yours, or the one that Duly made."""
-        partition_ids = {span.partition: span.partition_id for span in self.spans}
         given = self.given_ids or (None,) * self.count
+        known = [own for own in given if own is not None]
+        if len(known) == self.count:
+            return known
+        partition_ids = {span.partition: span.partition_id for span in self.spans}
         return [
             own if own is not None else made_id(partition_ids[partition], offset)
             for own, (partition, offset) in zip(given, self.positions, strict=True)

@@ -87,7 +87,7 @@ class Home:
         self.change(f"UPDATE {table} SET data = zeroblob(length(data)) WHERE id = {row_id}")
 
     def watch(self) -> Callable[[], int]:
-        """Gives a function whose answer changes whenever somebody else has committed something."""
+        """Gives a function whose answer changes whenever somebody else writes something."""
         connection = apsw.Connection(str(self.folder / "app.duly"), flags=apsw.SQLITE_OPEN_READONLY)
         self._watching.append(connection)
         return lambda: int(connection.execute("PRAGMA data_version").get)
@@ -133,6 +133,13 @@ class BrokerHome(Home):
         self._broker.shut()
 
 
+# A sequence is seen at once by everybody, and counts the rows of this store alone: nothing else there does both.
+_NOTICE = """
+CREATE FUNCTION duly_notice() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM nextval('duly_rows_written'); RETURN NULL; END $$
+"""
+
+
 class PostgresHome(Home):
     """A schema of its own on this process's PostgreSQL. The tables have their names without duly_."""
 
@@ -162,8 +169,15 @@ class PostgresHome(Home):
         self.change(f"UPDATE {table} SET data = decode(repeat('00', length(data)), 'hex') WHERE id = {row_id}")
 
     def watch(self) -> Callable[[], int]:
-        # The next transaction number of the server, which this process alone writes to.
-        return lambda: int(self.ask("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")[0][0])
+        postgres_schemas.schemas().distrust(self._url)
+        self.change("CREATE SEQUENCE duly_rows_written")
+        self.change(_NOTICE)
+        for (table,) in self.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{self._schema}'"):
+            self.change(
+                f"CREATE TRIGGER noticed AFTER INSERT OR UPDATE OR DELETE ON duly_{table}"
+                " FOR EACH ROW EXECUTE FUNCTION duly_notice()"
+            )
+        return lambda: int(self.ask("SELECT last_value FROM duly_rows_written")[0][0])
 
     def close(self) -> None:
         super().close()

@@ -10,6 +10,7 @@ from . import (
     backup,
     claim,
     clock,
+    cluster,
     consumers,
     dead,
     doctor,
@@ -59,6 +60,7 @@ app.add_typer(health.app)
 app.add_typer(doctor.app)
 app.add_typer(events.app)
 app.add_typer(clock.app)
+app.add_typer(cluster.app)
 app.add_typer(backup.app)
 app.add_typer(migrate.app)
 pipeline.app.add_typer(pipeline_replay.app)

@@ -46,7 +46,7 @@ def migrate(
 ) -> None:
     """Move a store from its file to PostgreSQL: everything in it, leases under way included.
 
-    Close every client of the file first. Cut short, by whatever, run it again: it goes on. The file stays behind, paused.
+    Close every client of the file first. Cut short, by whatever, run it again: it goes on. The file stays, paused.
     """
     from ..client.connect import migrate as move
 

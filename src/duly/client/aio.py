@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, ge
 from ..clock import Duration, monotonic_s
 from ..errors import Error, InvalidArgument, Timeout
 from ..events import log
+from ..store.awaited import Awaited, is_asyncio
 from . import batch as plain
 from .aio_producer import Producer
 from .arguments import timeout_s
@@ -137,6 +138,9 @@ class _Call:
         """
         work = partial(method, self._plain, *map(_bare, args))
         tx = kwargs.get("tx")
+        if is_asyncio(tx):
+            # The loop is free while a thread does this: the connection's own statements run there.
+            kwargs["tx"] = Awaited(tx, asyncio.get_running_loop())
         if isinstance(tx, Transaction):
             return self._dressed(await tx.there(partial(work, **{**kwargs, "tx": tx._plain})))
         if kwargs.get("wait"):
@@ -447,6 +451,7 @@ class Client(_Call):
     replay = _awaited(PlainClient.replay)
     examine = _streamed(PlainClient.examine)
     health = _awaited(PlainClient.health)
+    cluster = _awaited(PlainClient.cluster)
     limits = _awaited(PlainClient.limits)
     consume = _delivered(PlainClient.consume)
     events = _streamed(PlainClient.events)

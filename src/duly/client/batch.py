@@ -19,7 +19,6 @@ from ..message import made_id
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ..store.sqlite.application import Transaction
     from .consuming import ConsumeCalls
 
 
@@ -151,7 +150,7 @@ class Delivery:
         """The payload read as JSON."""
         return json.loads(self.payload)
 
-    def ack(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> None:
+    def ack(self, *, tx: Any = None, timeout: Duration | None = None) -> None:
         """Finishes it; with `tx` if and when that commits. Raises LeaseLost."""
         self._one(self._batch.client.ack([self], tx=tx, timeout=timeout))
 
@@ -160,17 +159,17 @@ class Delivery:
         *,
         delay: Duration | None = None,
         reason: str = "",
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> None:
         """Gives it back to be tried again, after `delay` or the retry policy's wait. Raises LeaseLost."""
         self._one(self._batch.client.nack([self], delay=delay, reason=reason, tx=tx, timeout=timeout))
 
-    def release(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> None:
+    def release(self, *, tx: Any = None, timeout: Duration | None = None) -> None:
         """Gives it back at once; no attempt is counted. Raises LeaseLost."""
         self._one(self._batch.client.release([self], tx=tx, timeout=timeout))
 
-    def bury(self, reason: str = "", *, tx: Transaction | None = None, timeout: Duration | None = None) -> None:
+    def bury(self, reason: str = "", *, tx: Any = None, timeout: Duration | None = None) -> None:
         """Moves it to the dead letters now. Raises LeaseLost."""
         self._one(self._batch.client.bury([self], reason=reason, tx=tx, timeout=timeout))
 
@@ -220,6 +219,7 @@ class Batch(Sequence[Delivery]):
         self._cancelled: set[tuple[int, int]] = set()
         self._deliveries: list[Delivery] | None = None
         self._stop_renewal: Callable[[], None] | None = None
+        self._pledges: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return self._count
@@ -281,7 +281,7 @@ class Batch(Sequence[Delivery]):
 
     # Settling
 
-    def ack(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> Settled:
+    def ack(self, *, tx: Any = None, timeout: Duration | None = None) -> Settled:
         """Finishes what is left of the batch; with `tx` if and when that commits."""
         return self.client.ack(self, tx=tx, timeout=timeout)
 
@@ -290,13 +290,13 @@ class Batch(Sequence[Delivery]):
         *,
         delay: Duration | None = None,
         reason: str = "",
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives back what is left of the batch, to be tried again."""
         return self.client.nack(self, delay=delay, reason=reason, tx=tx, timeout=timeout)
 
-    def release(self, *, tx: Transaction | None = None, timeout: Duration | None = None) -> Settled:
+    def release(self, *, tx: Any = None, timeout: Duration | None = None) -> Settled:
         """Gives back what is left of the batch at once; no attempt is counted."""
         return self.client.release(self, tx=tx, timeout=timeout)
 
@@ -361,6 +361,10 @@ class Batch(Sequence[Delivery]):
 
         return put_back
 
+    def pledged(self, undo: Callable[[], None]) -> None:
+        """Something was settled in a transaction whose end is not heard of; `undo` takes that back."""
+        self._pledges.append(undo)
+
     def is_cancelled(self, lease_id: int, index: int) -> bool:
         """Whether a message was cancelled while it is held."""
         return (lease_id, index) in self._cancelled
@@ -400,6 +404,9 @@ class Batch(Sequence[Delivery]):
     ) -> None:
         self._end_renewal()
         if error is not None:
+            # What was settled in a transaction is most likely undone with it; if not, the store knows better.
+            for undo in reversed(self._pledges):
+                undo()
             self.nack(reason=f"{type(error).__name__}: {error}")
         elif lost := self.ack().lost:
             raise LeaseLost(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Duration, monotonic_s
 from ..engine.claimed import Claim
@@ -31,7 +31,7 @@ from .port import Watch
 from .renewal import Renewal
 
 if TYPE_CHECKING:
-    from ..store.sqlite.application import Transaction
+    pass
 
 
 class ConsumeCalls(Calls):
@@ -112,7 +112,7 @@ class ConsumeCalls(Calls):
         self,
         deliveries: Batch | Iterable[Delivery],
         *,
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Finishes deliveries; with `tx` if and when that transaction commits, and exactly then."""
@@ -124,7 +124,7 @@ class ConsumeCalls(Calls):
         *,
         delay: Duration | None = None,
         reason: str = "",
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives deliveries back to be tried again: after `delay`, or as the retry policy says."""
@@ -138,7 +138,7 @@ class ConsumeCalls(Calls):
         consumer: str | None = None,
         topic: str | None = None,
         group: str | None = None,
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""
@@ -165,7 +165,7 @@ class ConsumeCalls(Calls):
         deliveries: Batch | Iterable[Delivery],
         *,
         reason: str = "",
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Moves deliveries to the dead letters now."""
@@ -199,7 +199,7 @@ class ConsumeCalls(Calls):
         *,
         delay_ms: int | None = None,
         reason: str = "",
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
         reason = reason_text(reason)
@@ -217,7 +217,7 @@ class ConsumeCalls(Calls):
         delay_ms: int | None,
         reason: str,
         timeout: Duration | None,
-        tx: Transaction | None,
+        tx: Any,
     ) -> Settled:
         done, lost = 0, []
         cancelled: list[Delivery] = []
@@ -227,7 +227,7 @@ class ConsumeCalls(Calls):
             command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
             verdicts: Verdicts = self._do(command, timeout, tx)
             if tx is not None:
-                tx.when_undone(batch.as_it_is())
+                self._pledge(batch, tx)
             batch.apply(verdict, tokens, verdicts)
             done += verdicts.done
             lost += _mark(chosen, verdict, verdicts)
@@ -242,7 +242,7 @@ class ConsumeCalls(Calls):
         delay_ms: int | None,
         reason: str,
         timeout: Duration | None,
-        tx: Transaction | None = None,
+        tx: Any = None,
     ) -> Settled:
         tokens = batch.open_tokens()
         if not tokens:
@@ -251,12 +251,18 @@ class ConsumeCalls(Calls):
         command = Settle(self._tenant, batch.incarnation, batch.topic, batch.group, verdict, tokens, delay, reason)
         verdicts: Verdicts = self._do(command, timeout, tx)
         if tx is not None:
-            tx.when_undone(batch.as_it_is())
+            self._pledge(batch, tx)
         batch.apply(verdict, tokens, verdicts)
         if verdict != "extend":
             batch.mark_settled()
             return Settled(verdicts.done, tuple(batch.lost_deliveries()))
         return Settled(verdicts.done, tuple(batch.lost_deliveries()), tuple(batch.cancelled_deliveries()))
+
+    def _pledge(self, batch: Batch, tx: Any) -> None:
+        """What is noted of a batch from here on counts if the transaction commits."""
+        undo = batch.as_it_is()
+        if not self._alive().when_undone(tx, undo):
+            batch.pledged(undo)
 
     def _watch(self, command: Claim) -> Watch:
         return self._alive().watch(command)

@@ -25,6 +25,7 @@ from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
 from ..interrupt import SHIELD
+from ..member import Member
 from ..store.contract import Backup, Transaction
 
 R = TypeVar("R")
@@ -64,6 +65,7 @@ class Embedded:
             if tx is not None:
                 return self.store.join(tx, WRITES[kind], command)
             if kind in READS:
+                self.store.refresh(command)
                 with self.store.read() as reading:
                     return READS[kind](reading, command)
             return self.store.write(
@@ -72,6 +74,10 @@ class Embedded:
 
     def transaction(self, patience_s: float) -> Any:
         return self.store.transaction(patience_s)
+
+    def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
+        heard: bool = self.store.when_undone(tx, act)
+        return heard
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         watch = self.watch(command)
@@ -101,8 +107,10 @@ class Embedded:
 
     def look(self, verb: Callable[[Transaction, Any], R], command: Any) -> R:
         """Looks at the store by a verb that is no operation of its own."""
-        with SHIELD, self.store.read() as tx:
-            return verb(tx, command)
+        with SHIELD:
+            self.store.refresh(command)
+            with self.store.read() as tx:
+                return verb(tx, command)
 
     def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:  # noqa: ARG002
         from ..engine.stretch_arrow import read_pieces, read_schema
@@ -133,6 +141,11 @@ class Embedded:
 
     def accept_clock(self, *, deadline: float | None) -> None:
         self.store.accept_clock(deadline=deadline)
+
+    def members(self, *, deadline: float | None) -> list[Member]:  # noqa: ARG002
+        with SHIELD:
+            members: list[Member] = self.store.members()
+        return members
 
     def check_leaving(self) -> None:
         self._open.check_leaving()

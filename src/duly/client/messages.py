@@ -47,7 +47,6 @@ from .producer import Producer, make_producer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..store.sqlite.application import Transaction
 
 _STATES = ("ready", "waiting", "retrying", "leased", "dead")
 
@@ -63,7 +62,7 @@ class MessageCalls(Calls):
         messages: bytes | Message | Sequence[bytes | Message] | Any,
         *,
         publish_id: str | None = None,
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Receipt:
         """Stores a batch whole; returns when it is on stable storage, or with `tx` as part of that transaction.
@@ -219,7 +218,7 @@ class MessageCalls(Calls):
         *,
         due: datetime | Duration | None = None,
         priority: int | None = None,
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> dict[str, str]:
         """Gives queued messages another due time or priority. Answers each id: "moved", "leased" (a consumer
@@ -232,7 +231,7 @@ class MessageCalls(Calls):
         return self._do(Move(self._tenant, named(topic), queue_ids(ids), at, level), timeout, tx)
 
     def cancel(
-        self, topic: str, ids: str | Iterable[str], *, tx: Transaction | None = None, timeout: Duration | None = None
+        self, topic: str, ids: str | Iterable[str], *, tx: Any = None, timeout: Duration | None = None
     ) -> dict[str, str]:
         """Removes queued messages. Answers each id: "cancelled", "leased" (a consumer has it: if it acks,
         it is done, otherwise it is gone), "finished" or "not_found".

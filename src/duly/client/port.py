@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..clock import ClockReading
@@ -10,6 +10,7 @@ from ..engine.claimed import Claim, Claimed
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
 from ..health import Finding
+from ..member import Member
 from ..store.contract import Backup, Progress
 
 
@@ -22,6 +23,10 @@ class Port(Protocol):
 
     def transaction(self, patience_s: float) -> Any:
         """A transaction for the application."""
+        ...
+
+    def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
+        """Calls back if the application's transaction is rolled back. False: that will not be heard of."""
         ...
 
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
@@ -74,6 +79,10 @@ class Port(Protocol):
 
     def accept_clock(self, *, deadline: float | None) -> None:
         """Takes the host's time for the store's."""
+        ...
+
+    def members(self, *, deadline: float | None) -> list[Member]:
+        """The brokers that serve the store."""
         ...
 
     def check_leaving(self) -> None:

@@ -23,6 +23,8 @@ class Ticket(msgspec.Struct, frozen=True):
 
     slots: tuple[int, ...]
     rung: tuple[int, ...]
+    # Others' rings do not matter.
+    here_only: bool = False
 
 
 class Bell:
@@ -44,7 +46,7 @@ class Bell:
         with self._lock:
             if not here_only and not self._closed:
                 self._hear_others()
-            return Ticket(slots, tuple(self._rung[slot] for slot in slots))
+            return Ticket(slots, tuple(self._rung[slot] for slot in slots), here_only)
 
     def sleep(self, ticket: Ticket, seconds: float | None) -> None:
         """Returns when one of the ticket's slots has rung since it was taken, or the time is over.

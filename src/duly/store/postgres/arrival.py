@@ -21,6 +21,7 @@ import psycopg
 from msgspec.structs import replace
 
 from ...errors import Busy, Conflict, IncompatibleStore, StoreError, Unavailable
+from ...member import SEEN_MS_MAX
 from ..sql.moving import (
     COPY_HEADER,
     COPY_TRAILER,
@@ -34,11 +35,11 @@ from ..sql.moving import (
 )
 from .address import Address
 from .faults import translate
-from .migrate import LOCK, MOVING, SCHEMA, prepare, read_meta
+from .migrate import LOCK, MOVING, SCHEMA, fits, prepare, read_meta
 
 _MOVED = "moved"
-# What says nothing of a store, or is made anew.
-_NOT_COUNTED = ("meta", "turn")
+# What says nothing of a store, is made anew, or is whoever serves it just now.
+_NOT_COUNTED = ("meta", "turn", "member")
 _PUT = "INSERT INTO meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
@@ -114,11 +115,13 @@ class Arrival:
 
     def must_be_store(self) -> None:
         """Refuses a place where there is none."""
-        version = int(self.meta().get("schema", 0))
-        if not version:
+        meta = self.meta()
+        if not meta:
             raise IncompatibleStore(f"There is no store at {self.shown}.")
-        if version != SCHEMA:
-            raise IncompatibleStore(f"The store at {self.shown} has schema {version}; this Duly knows {SCHEMA}.")
+        if not fits(meta):
+            raise IncompatibleStore(
+                f"The store at {self.shown} has schema {meta.get('schema')}; this Duly knows {SCHEMA}."
+            )
 
     def _value(self, asked: str, given: Sequence[Any] = ()) -> Any:
         with self._told():
@@ -157,6 +160,9 @@ class Arrival:
                     f"{self.shown} holds a store already, which is not empty (table {table}). Nothing was changed. "
                     "Name another schema: ?schema=NAME."
                 )
+        served = "SELECT EXISTS (SELECT 1 FROM member WHERE seen_at_ms > %s)"
+        if self._value(served, (self.now_ms() - SEEN_MS_MAX,)):
+            raise Busy(f"A broker serves {self.shown}. Stop it, then try again.")
 
     def _tables(self) -> list[str]:
         asked = "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r' ORDER BY 1"

@@ -1,8 +1,8 @@
 """Wakes those who wait, here and in every other process on the store.
 
-Others are told by NOTIFY, after the commit and on a connection of its own: inside the transaction it would make all commits
-of the database wait for each other. What rang while one was being sent goes with the next. Whoever hears nothing because its
-connection broke looks again when it has another.
+Others are told by NOTIFY, after the commit and on a connection of its own: inside the transaction it would make all
+commits of the database wait for each other. What rang while one was being sent goes with the next. Whoever hears
+nothing because its connection broke looks again when it has another.
 
 A process that dies between its commit and its NOTIFY tells nobody: so whoever waits looks again after a while.
 """
@@ -18,7 +18,7 @@ import psycopg
 
 from ...clock import monotonic_s
 from ...events import log
-from ..bell import SLOTS, Bell
+from ..bell import SLOTS, Bell, Ticket
 
 _RETRY_S = 0.5
 
@@ -37,11 +37,43 @@ class NotifyBell(Bell):
         self._hearer: threading.Thread | None = None
         self._heard: psycopg.Connection[Any] | None = None
         self.attentive = threading.Event()
+        self.awaited = threading.Event()
+        self._sleeping = 0
+        self._at_first: Callable[[], None] | None = None
+
+    def when_awaited(self, act: Callable[[], None]) -> None:
+        """Calls back once, when somebody waits here for the first time; `awaited` tells whether anybody does now."""
+        self._at_first = act
 
     def _hear_others(self) -> None:
+        if self._listeners:
+            self.awaited.set()
+        if self._at_first is not None:
+            act, self._at_first = self._at_first, None
+            act()
         if self._hearer is None:
             self._hearer = threading.Thread(target=self._hear, name="duly-bell", daemon=True)
             self._hearer.start()
+
+    def sleep(self, ticket: Ticket, seconds: float | None) -> None:
+        """As any bell; while somebody sleeps for what others do, it is `awaited`."""
+        if ticket.here_only:
+            super().sleep(ticket, seconds)
+            return
+        self._sleeping += 1
+        self.awaited.set()
+        try:
+            super().sleep(ticket, seconds)
+        finally:
+            self._sleeping -= 1
+
+    def rest(self) -> None:
+        """Whoever looks for others' doings may stop if nobody waits for them."""
+        if not self._sleeping and not self._listeners and not self._closed:
+            self.awaited.clear()
+            # One that came between the two.
+            if self._sleeping:
+                self.awaited.set()
 
     def ring(self, partitions: Iterable[int]) -> None:
         """Tells everyone, here and in other processes."""
@@ -55,6 +87,10 @@ class NotifyBell(Bell):
                 self._ringer = threading.Thread(target=self._tell, name="duly-ringer", daemon=True)
                 self._ringer.start()
             self._changed.notify()
+
+    def ring_here(self, partitions: Iterable[int]) -> None:
+        """Tells this process alone."""
+        self._wake({partition % SLOTS for partition in partitions})
 
     def close(self) -> None:
         """Stops listening and wakes whoever still sleeps."""

@@ -1,14 +1,14 @@
 """A line to PostgreSQL: statements gathered, sent together through libpq's pipeline, and their answers.
 
-A statement that answers nothing costs no round trip: it is put on the line and goes with the next one that is asked. So a
-transaction of Duly's takes two trips, its beginning and its end, when what it needs is remembered.
+A statement that answers nothing costs no round trip: it is put on the line and goes with the next one that is asked. So
+a transaction of Duly's takes two trips, its beginning and its end, when what it needs is remembered.
 
 Statements are prepared by name, once a line. Values travel as text or, of bytes, as they are; answers come in binary.
 
     put ──▶ put ──▶ ask ══▶ (all three are sent; the answers are read up to the last)
 
-An error of one statement is raised by whoever asks next; PostgreSQL leaves out what was sent behind it. A line that broke
-is `lost`: what was under way on it may have been done, or not.
+An error of one statement is raised by whoever asks next; PostgreSQL leaves out what was sent behind it. A line that
+broke is `lost`: what was under way on it may have been done, or not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import select
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -79,7 +80,7 @@ class Statement:
         self.text = _NAMED.sub(numbered, text).rstrip(";").encode()
         self.names = tuple(names)
         # Whether anybody wants to know what comes back.
-        self.answers = not text.startswith(_WORDS_OF_WRITES) or "RETURNING" in text
+        self.answers = ("RETURNING" in text or not text.startswith(_WORDS_OF_WRITES)) and "expect(" not in text
 
 
 class Line:
@@ -90,6 +91,8 @@ class Line:
         self._pgconn = connection.pgconn
         # How long the server may be silent.
         self._patience_s = patience_s
+        # The server has not gone down since, as long as the line lives.
+        self.opened_at = monotonic_s()
         self._prepared: set[bytes] = set()
         self._decoders: dict[bytes, tuple[Callable[[bytes], Any] | None, ...]] = {}
         # Put or sent, and not answered yet: the names of statements.
@@ -107,6 +110,10 @@ class Line:
     def backend(self) -> int:
         """The process that serves it."""
         return self._pgconn.backend_pid
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came while nobody asked: the end of the connection, or word of it."""
+        return not self.lost and not self._poll.poll(0)
 
     def put(self, statement: Statement, values: Mapping[str, Any]) -> None:
         """Adds a statement to what goes with the next `ask`."""
@@ -208,10 +215,8 @@ class Line:
 
     def settle(self) -> None:
         """Sends everything, whatever comes of it: the transaction is about to be undone."""
-        try:
+        with suppress(Refused):
             self.flush()
-        except Refused:
-            pass
 
     def _send(self) -> None:
         while self._pgconn.flush() == 1:

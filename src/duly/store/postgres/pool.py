@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ...errors import Busy, Closed
-from .line import Line
+from .line import Line, LineLost
 
 _WAIT_S = 10.0
 
@@ -29,6 +29,10 @@ class Pool:
         line = self._take()
         try:
             yield line
+        except LineLost:
+            # Perhaps another's, of the ids: what was begun on this one must not be joined by whoever has it next.
+            line.close()
+            raise
         except Exception:
             raise
         except BaseException:
@@ -46,8 +50,12 @@ class Pool:
             if self._closed:
                 raise Closed()
             self._out += 1
-            if self._free:
-                return self._free.pop()
+            while self._free:
+                line = self._free.pop()
+                if line.is_quiet():
+                    return line
+                # The server went away, or said so: whoever only looks should not have to find out.
+                line.close()
         try:
             return self._open_line()
         except BaseException:

@@ -6,16 +6,27 @@ anybody else wrote to it since: so the last turn at it is written down, once for
     lock had ──▶ the last turn is mine  ──▶ what I remember is true
              └──▶ it is somebody else's ──▶ forgotten, but for definitions; the first that I write says it is mine now
 
+A server that went down may have lost claims, which are not waited for: then what is remembered of them never was. It
+took all lines with it. So on a line that was opened after the last turn, nothing remembered is trusted.
+
 Definitions (settings, groups, pauses) are counted for the whole store; when the count moved, they are forgotten, too.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import Any
 
 from ...engine.memory import Memory
 from ..jobs import Job
+
+_epochs = itertools.count(1)
+
+
+def _new_epoch() -> int:
+    return next(_epochs)
+
 
 # The locks of a store that belong to no topic.
 DEFINITIONS, CHORES = 0, -1
@@ -25,12 +36,19 @@ class Seat:
     """One topic, or (without a name) the store as a whole."""
 
     __slots__ = (
+        "begun_at",
         "busy",
+        "careful_until",
         "definitions",
+        "epoch",
         "jobs",
+        "kept_until",
+        "lingers",
         "mail_floor",
         "memory",
+        "memory_at",
         "name",
+        "next_id",
         "tenant",
         "topic_id",
         "turn",
@@ -47,15 +65,37 @@ class Seat:
         # The number of the turn that this process wrote last; -1: none that it could trust.
         self.turn = -1
         self.definitions: str | None = None
+        # When the transaction under way began, and when the last one did that was committed.
+        self.begun_at = 0.0
+        self.memory_at = 0.0
+        # Where ids of runs go on, at that turn.
+        self.next_id = 0
         # Below it nothing more can come into the inbox.
         self.mail_floor = 0
+        # Counts how often what was remembered had to be forgotten.
+        self.epoch = _new_epoch()
+        # Until then it looks how things stand before it computes anything (monotonic seconds).
+        self.careful_until = 0.0
+        # Until then its lock is kept between transactions; 0: it is not.
+        self.kept_until = 0.0
+        # Whoever keeps it waits for the next job.
+        self.lingers = False
+
+    def forget(self, *, definitions: bool) -> None:
+        """Somebody else wrote."""
+        self.epoch = _new_epoch()
+        if definitions:
+            self.memory.clear()
+        else:
+            self.memory.pass_over()
 
     def doubt(self) -> None:
         """Nothing that is remembered can be trusted."""
-        self.memory.clear()
+        self.forget(definitions=True)
         self.turn = -1
         self.topic_id = None
         self.definitions = None
+        self.lingers = False
 
 
 def topic_of(command: Any) -> str | None:

@@ -1,8 +1,8 @@
 """The PostgreSQL store: Duly's own schema in a database that may be the application's, and the connections to it.
 
-Any number of processes, brokers or applications, have it open at once; none is special. Each transaction works under the
-lock of its topic (writer.py). Only a server that takes writes is ever used: of several hosts the primary is looked for,
-and a standby is neither claimed nor read from.
+Any number of processes, brokers or applications, have it open at once; none is special. Each transaction works under
+the lock of its topic (writer.py). Only a server that takes writes is ever used: of several hosts the primary is looked
+for, and a standby is neither claimed nor read from.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+import msgspec
 import psycopg
+from msgspec.structs import replace
 
 from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
+from ...engine.event_log import ListEvents, pack
 from ...engine.memory import BlockCache
 from ...errors import InvalidArgument, StoreError
 from ...events import Listener
 from ...health import Finding
+from ...member import FORGET_MS, SEEN_MS_MAX, Member
 from ..bell import SLOTS, Ticket
-from ..contract import Backup, Verb
+from ..contract import AgendaRow, Backup, Verb
 from .address import Address
+from .application import Joining
 from .bell import NotifyBell
 from .clock import PostgresClock
 from .faults import translate
+from .inbox import TakeIn, take_in_mail
 from .line import Line, LineLost, Refused
+from .mail_watch import MailWatch
 from .migrate import prepare
 from .pool import Pool
 from .statements import statements
@@ -39,8 +46,12 @@ _READERS_MAX = 6
 # A server that says nothing for so long is taken for lost.
 _SILENCE_S = 30.0
 _IDS_A_BLOCK = 1000
+_JOINED_S = 30.0
+_PACKS_MAX = 50
 # Whoever waits looks again after this, should nobody have told it: a process may die before it tells.
 _LOOK_AGAIN_S = 5.0
+
+_member = msgspec.json.Decoder(Member)
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -89,6 +100,7 @@ class PostgresStore:
             bell=self._bell,
             listener=listener,
         )
+        self._mail_watch = MailWatch(self._open_line, self._bell)
         clock.on_change(self._bell.ring_all_here)
         _open_stores.add(self)
 
@@ -146,6 +158,8 @@ class PostgresStore:
     ) -> None:
         self._writer.submit(verb, command, tenant=tenant, cost=cost, publish_id=publish_id, then=then)
 
+    # Reading
+
     @contextmanager
     def read(self) -> Iterator[PostgresTransaction]:
         try:
@@ -196,9 +210,47 @@ class PostgresStore:
 
     # The application's transactions
 
-    def join(self, tx: object, verb: Verb[C, R], command: C) -> R:
-        """Runs a command in the application's transaction."""
-        raise NotImplementedError
+    def join(self, tx: object, verb: Verb[C, R], command: C) -> R:  # noqa: ARG002
+        """Runs a command in the application's transaction; see application.py."""
+        joining = Joining(
+            tx,
+            schema=self.address.schema,
+            incarnation=self.incarnation,
+            now_ms=None if self.clock is self._server_clock else self.clock.now_ms,
+            has_mail=self._has_mail,
+            write=lambda tried, asked: self.write(tried, asked, tenant=asked.tenant, cost=0, deadline=_joined_by()),
+            take_in=self._take_in,
+        )
+        answer: R = joining.run(command)
+        return answer
+
+    def when_undone(self, tx: object, act: Callable[[], None]) -> bool:  # noqa: ARG002
+        """Nobody tells when an application's own transaction is rolled back. False: it will not be heard of."""
+        return False
+
+    def _has_mail(self, tenant: str, topic: str) -> bool:
+        with self._readers.line() as line:
+            return bool(line.ask(self._sql["has_mail"], {"tenant": tenant, "topic": topic}))
+
+    def _take_in(self, tenant: str, topic: str) -> None:
+        self.write(take_in_mail, TakeIn(tenant, topic), tenant=tenant, cost=0, deadline=_joined_by())
+
+    def refresh(self, command: Any) -> None:
+        """Before a read: takes in what applications left and packs events, so that it sees them."""
+        try:
+            if isinstance(command, ListEvents):
+                self._pack()
+            elif (topic := getattr(command, "topic", None)) and self._has_mail(command.tenant, topic):
+                self._take_in(command.tenant, topic)
+        except LineLost as error:
+            raise translate(error) from error
+
+    def _pack(self) -> None:
+        for _ in range(_PACKS_MAX):
+            with self._readers.line() as line:
+                if not line.ask(self._sql["event_rows"], {"limit": 1}):
+                    return
+            self.write(pack_events, None, tenant="$events", cost=0, deadline=_joined_by())
 
     def transaction(self, patience_s: float) -> NoReturn:  # noqa: ARG002
         """There is none of ours: the application has its own connection."""
@@ -227,15 +279,46 @@ class PostgresStore:
         with self.read():
             return self._server_clock.reading()
 
-    def accept_clock(self, *, deadline: float | None) -> None:  # noqa: ARG002
+    def accept_clock(self, *, deadline: float | None) -> None:
         """PostgreSQL's clock is followed wherever it goes: there is nothing to confirm."""
 
     def back_up(self, folder: str, **how: Any) -> Backup:  # noqa: ARG002
         """PostgreSQL has its own ways."""
         raise InvalidArgument(
-            "A store on PostgreSQL is backed up with its database: pg_basebackup, pg_dump, or your provider's snapshots. "
+            "A store on PostgreSQL is backed up with its database: pg_basebackup, pg_dump, your provider's snapshots. "
             "One backup has your tables and Duly's."
         )
+
+    # The brokers on it
+
+    def member_put(self, member: Member) -> None:
+        """Notes a broker as seen now, and forgets those long gone."""
+        now, facts = self.clock.now_ms(), msgspec.json.encode(member).decode()
+        with self._looking() as line:
+            line.put(self._sql["members_forget"], {"before": now - FORGET_MS})
+            line.put(self._sql["member_put"], {"name": member.name, "now": now, "facts": facts})
+            line.flush()
+
+    def member_remove(self, name: str) -> None:
+        """Notes that a broker has left."""
+        with self._looking() as line:
+            line.put(self._sql["member_remove"], {"name": name})
+            line.flush()
+
+    def members(self) -> list[Member]:
+        """The brokers that were seen in the last seconds, by name."""
+        with self._looking() as line:
+            rows = line.ask(self._sql["members"], {"since": self.clock.now_ms() - SEEN_MS_MAX})
+        return [replace(_member.decode(facts), seen_at_ms=seen_at_ms) for seen_at_ms, facts in rows]
+
+    @contextmanager
+    def _looking(self) -> Iterator[Line]:
+        """A line for single statements, outside of transactions."""
+        try:
+            with self._readers.line() as line:
+                yield line
+        except (LineLost, Refused) as error:
+            raise translate(error) from error
 
     def wake_all_here(self) -> None:
         """Wakes whoever waits in this process, for messages or for chores."""
@@ -250,6 +333,7 @@ class PostgresStore:
             return
         self._closed = True
         self._writer.close()
+        self._mail_watch.close()
         self._bell.close()
         self._pool.close()
         self._readers.close()
@@ -262,6 +346,17 @@ class PostgresStore:
         self.forked = True
         self._pool.let_go()
         self._readers.let_go()
+
+
+def _joined_by() -> float:
+    return monotonic_s() + _JOINED_S
+
+
+def pack_events(tx: Any, commands: Sequence[None]) -> list[None]:
+    """A verb: moves rows of events into their logs."""
+    for _ in commands:
+        pack(tx, AgendaRow(0, 0, "pack", 0))
+    return [None] * len(commands)
 
 
 _open_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()

@@ -26,7 +26,10 @@ from ..contract import (
     AgendaRow,
     BlockMeta,
     DeadRow,
+    EventRow,
     Head,
+    HoleRow,
+    JobRow,
     LeaseRow,
     LooseRow,
     QueueRow,
@@ -41,6 +44,9 @@ from .statements import statements
 _NEVER = 2**62
 _METAS_A_PAGE, _METAS_A_PAGE_MAX = 16, 4096
 _BLOCKS_A_PAGE = 32
+# What looks at leases: those that were ended have to be gone by then.
+_OF_LEASES = frozenset({"lease", "leases", "leases_due", "lease_next_due", "leased_groups"})
+_NO_LEASE = LeaseRow(0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0)
 
 _times = msgspec.msgpack.Decoder(tuple[tuple[int, float, float], ...])
 _positions = msgspec.msgpack.Decoder(dict[int, int])
@@ -93,7 +99,19 @@ class PostgresTransaction(SqlTransaction):
         self._partitions: tuple[int, ...] = ()
         # Where leases are that were seen.
         self._lease_at: dict[int, int] = {}
+        # Ended, and not put on the line yet: by partition.
+        self._ended: dict[int, list[int]] = {}
+        # What was remembered under another one cannot be trusted.
+        self.epoch = 0
         self._dirty: dict[int, None] = {}
+        # Takes a topic's mail in once more; None: there was none, or it is being taken in.
+        self.take_mail: Callable[[], bool] | None = None
+        # Below it nothing more comes into the inbox, once this is committed.
+        self.mail_floor = 0
+        # What time it is by now.
+        self.read_time: Callable[[], int] | None = None
+        # Rows that were asked for at the beginning, for the first who wants them.
+        self._hinted: dict[tuple[str, int], list[Any]] = {}
         # A reader's states: it remembers nothing.
         self._states: dict[int, State] = {}
 
@@ -102,17 +120,22 @@ class PostgresTransaction(SqlTransaction):
     def _rows(self, query: str, **values: Any) -> Iterable[Any]:
         statement = self._sql[query]
         if statement.answers:
+            if self._ended and query in _OF_LEASES:
+                self._put_ended()
             return self.line.ask(statement, values)
         self.wrote = True
         self.line.put(statement, values)
         return ()
 
     def _one(self, query: str, **values: Any) -> Any:
+        if self._ended and query in _OF_LEASES:
+            self._put_ended()
         rows = self.line.ask(self._sql[query], values)
         return rows[0] if rows else None
 
     def _count(self, query: str, **values: Any) -> int:
         self.wrote = True
+        self._put_ended()
         return self.line.count(self._sql[query], values)
 
     def _insert(self, query: str, **values: Any) -> int:
@@ -134,19 +157,37 @@ class PostgresTransaction(SqlTransaction):
         return turn.next_id
 
     def _savepoint(self) -> None:
+        self._put_ended()
         self.line.command(b"SAVEPOINT duly")
         self.line.flush()
 
     def _savepoint_release(self) -> None:
         # What was refused inside has to come up inside.
+        self._put_ended()
         self.line.flush()
         self.line.command(b"RELEASE duly")
 
     def _savepoint_undo(self) -> None:
+        self._ended.clear()
         self.line.settle()
         self.line.command(b"ROLLBACK TO duly")
         self.line.command(b"RELEASE duly")
         self.line.flush()
+
+    # What is known from the beginning (hints.py)
+
+    def begin_with_head(self, partition: int, rows: list[Any], newest: list[Any]) -> None:
+        if rows:
+            self.remember(("head", partition), _head(rows[0], newest))
+
+    def begin_with_queue(self, partition: int, state: list[Any], runs: list[Any], holes: list[Any]) -> None:
+        self._set_state(partition, _state_of(state[0] if state else None))
+        self._hinted["runs", partition] = runs
+        self._hinted["holes", partition] = holes
+
+    def begin_with_lows(self, partition: int, group: int, loose: int | None, lease: int | None) -> None:
+        self.remember(("loose low", partition), _NEVER if loose is None else loose)
+        self.remember(("lease low", partition, group), _NEVER if lease is None else lease)
 
     # Locks
 
@@ -155,6 +196,7 @@ class PostgresTransaction(SqlTransaction):
 
         `session` 0: nobody's; whoever remembers anything of the topics has to look again.
         """
+        self._put_ended()
         for partition in self._dirty:
             self._put_state(partition)
         if not self.wrote:
@@ -165,14 +207,26 @@ class PostgresTransaction(SqlTransaction):
                 self._rows("turn_forget", topic=topic, n=turn.n)
                 turn.n, turn.session, turn.gave_ids = turn.n + 1, session, False
 
+    def write_turns(self) -> None:
+        """Has something written, so that the commit is waited for."""
+        self.wrote = True
+        for turn in self.turns.values():
+            turn.gave_ids = True
+
     def _locked(self, topic: TopicRow | None, again: Callable[[], TopicRow | None]) -> TopicRow | None:
         """A topic as it is once its lock is had."""
-        while topic is not None and self._enter is not None and topic.id not in self.turns:
-            self.turns[topic.id] = self._enter(topic.id)
+        while topic is not None and self._take(topic.id):
             topic = again()
         if topic is not None:
             self._know(topic)
         return topic
+
+    def _take(self, topic: int) -> bool:
+        """Has a topic's lock from now on. False: it had it before, or only reads."""
+        if self._enter is None or topic in self.turns:
+            return False
+        self.turns[topic] = self._enter(topic)
+        return True
 
     def _know(self, topic: TopicRow) -> None:
         for partition in topic.partitions:
@@ -214,10 +268,7 @@ class PostgresTransaction(SqlTransaction):
         rows, newest = self.line.ask_all([(self._sql["head"], place), (self._sql["block_newest"], place)])
         if not rows:
             raise StoreError(f"Partition {partition} is gone from the store. Run `duly doctor`.")
-        first_offset, next_offset, published_at, archived_to, archive_from, look_at = rows[0]
-        if newest:
-            next_offset, published_at = max(next_offset, newest[0][0]), max(published_at, newest[0][1])
-        return Head(first_offset, next_offset, published_at, archived_to, archive_from, look_at)
+        return _head(rows[0], newest)
 
     def block_insert(
         self, tenant_id: int, partition: int, meta: BlockMeta, block: Any, stored: bytes, chunk: int | None = None
@@ -252,8 +303,13 @@ class PostgresTransaction(SqlTransaction):
                 )
 
     def block_metas(
-        self, tenant_id: int, partition: int, low: int, *, newest_first: bool = False
-    ) -> Iterator[BlockMeta]:  # noqa: ARG002
+        self,
+        tenant_id: int,  # noqa: ARG002
+        partition: int,
+        low: int,
+        *,
+        newest_first: bool = False,
+    ) -> Iterator[BlockMeta]:
         # A page after the other: most look at the first few.
         limit, high = _METAS_A_PAGE, _NEVER
         while True:
@@ -301,6 +357,9 @@ class PostgresTransaction(SqlTransaction):
         self.remember(key, n + 1)
 
     def lease(self, tenant_id: int, lease_id: int) -> LeaseRow | None:  # noqa: ARG002
+        known = None if self._memory is None else self._at_hand(("lease", self.epoch, lease_id))
+        if known is not None:
+            return self._seen(known) if known.id else None
         query = "lease_looking" if self._memory is None else "lease"
         row = self._one(query, partitions=self._partitions_of(lease_id), id=lease_id)
         return None if row is None else self._seen(lease_of(row))
@@ -315,27 +374,54 @@ class PostgresTransaction(SqlTransaction):
 
     def lease_insert(self, row: LeaseRow) -> int:
         self._not_before("lease low", row.partition, row.group, row.due_at)
-        return super().lease_insert(row)
+        given = super().lease_insert(row)
+        if row.state == LEASED:
+            self._keep_lease(replace(row, id=given))
+        return given
+
+    def _keep_lease(self, row: LeaseRow) -> None:
+        """At hand for whoever settles it, as long as nobody else has a turn."""
+        self._keep(("lease", self.epoch, row.id), row, 300 + 40 * row.count)
+
+    def _forget_lease(self, lease_id: int) -> None:
+        """It is not there any more."""
+        self._keep(("lease", self.epoch, lease_id), _NO_LEASE, 100)
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._rows("lease_settle", partition=row.partition, id=row.id, settled=settled, live=live)
+        self._keep_lease(replace(row, settled=settled, live=live))
 
     def lease_mark(self, lease_id: int) -> None:
         self._rows("lease_mark", partitions=self._partitions_of(lease_id), id=lease_id)
+        known = self._at_hand(("lease", self.epoch, lease_id))
+        if known is not None and known.id:
+            self._keep_lease(replace(known, marked=True))
 
     def lease_extend(self, row: LeaseRow, due_at: int) -> None:
         self._not_before("lease low", row.partition, row.group, due_at)
         self._rows("lease_extend", partition=row.partition, id=row.id, due_at=due_at)
+        self._keep_lease(replace(row, due_at=due_at))
 
     def lease_delete(self, tenant_id: int, lease_id: int) -> None:  # noqa: ARG002
-        for partition in self._partitions_of(lease_id):
-            self._rows("lease_delete", partition=partition, id=lease_id)
+        # Whoever ends one has seen it.
+        self._end(self._lease_at[lease_id], lease_id)
+
+    def _end(self, partition: int, lease_id: int) -> None:
+        self.wrote = True
+        self._ended.setdefault(partition, []).append(lease_id)
+        self._forget_lease(lease_id)
+
+    def _put_ended(self) -> None:
+        """All that were ended so far, in one statement a partition."""
+        ended, self._ended = self._ended, {}
+        for partition, ids in ended.items():
+            self._rows("lease_delete", partition=partition, ids=ids, wanted=len(ids))
 
     def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
         row = self.lease(tenant_id, lease_id)
         if row is None or row.group != group or row.state != LEASED:
             return None
-        self._rows("lease_delete", partition=row.partition, id=lease_id)
+        self._end(row.partition, lease_id)
         return row
 
     def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
@@ -347,6 +433,9 @@ class PostgresTransaction(SqlTransaction):
         found = [self._seen(lease_of(row)) for row in rows]
         if not found:
             self.lease_next_due(tenant_id, partition, group)
+        elif self.take_mail is not None and any(row.state == LEASED for row in found) and self.take_mail():
+            # An application has settled something since the mail was taken in, perhaps one of these.
+            return self.leases_due(tenant_id, partition, group, now_ms, limit)
         return found
 
     def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
@@ -398,12 +487,7 @@ class PostgresTransaction(SqlTransaction):
     def _state(self, partition: int) -> State:
         state: State | None = self.recall(("state", partition)) or self._states.get(partition)
         if state is None:
-            row = self._one("queue", partition=partition)
-            if row is None:
-                state = State(0, QueueRow(), {})
-            else:
-                absorbed_to, taken, times, positions, n = row
-                state = State(n, QueueRow(absorbed_to, taken, _times.decode(times)), _positions.decode(positions))
+            state = _state_of(self._one("queue", partition=partition))
             self._set_state(partition, state)
         return state
 
@@ -442,8 +526,13 @@ class PostgresTransaction(SqlTransaction):
 
     def runs(self, tenant_id: int, partition: int) -> list[RunRow]:
         positions = self._state(partition).positions
-        rows = super().runs(tenant_id, partition)
+        hinted = self._hinted.pop(("runs", partition), None)
+        rows = super().runs(tenant_id, partition) if hinted is None else [RunRow(*row) for row in hinted]
         return [replace(row, pos=positions[row.id]) if row.id in positions else row for row in rows]
+
+    def holes(self, tenant_id: int, partition: int) -> list[HoleRow]:
+        hinted = self._hinted.pop(("holes", partition), None)
+        return super().holes(tenant_id, partition) if hinted is None else [HoleRow(*row) for row in hinted]
 
     def runs_move(self, tenant_id: int, partition: int, positions: Mapping[int, int]) -> None:  # noqa: ARG002
         state = self._state(partition)
@@ -498,7 +587,46 @@ class PostgresTransaction(SqlTransaction):
         if offsets:
             self._rows("loose_delete", partition=partition, offsets=list(offsets))
 
+    # Mail (inbox.py)
+
+    def mail(self, topic: int, floor: int, limit: int) -> list[Any]:
+        """What is visible of a topic's mail."""
+        return list(self._rows("inbox", topic=topic, floor=floor, limit=limit))
+
+    def mail_delete(self, topic: int, xid: int, number: int) -> None:
+        self.lasting = True
+        self._rows("inbox_delete", topic=topic, xid=xid, id=number)
+
+    def mail_refuse(self, topic: int, kind: str, data: bytes, payload: bytes | None, why: str) -> None:
+        self._rows("mail_refuse", topic=topic, now=self.now_ms, why=why, kind=kind, data=data, payload=payload)
+
+    # Stages
+
+    def job_under_way(self) -> JobRow | None:
+        row = super().job_under_way()
+        while row is not None and self._take(row.topic_id):
+            # Whoever had the topic may have finished it meanwhile.
+            row = super().job_under_way()
+        return row
+
+    def stage_expired(self) -> tuple[int, int] | None:
+        row = self._one("stage_expired", now=self.now_ms)
+        while row is not None and self._take(row[2]):
+            row = self._one("stage_expired", now=self.now_ms)
+        return None if row is None else (row[0], row[1])
+
     # Events
+
+    def event_rows(self, limit: int) -> list[EventRow]:
+        rows = super().event_rows(limit)
+        if self.read_time is not None:
+            # They may be of transactions that began later than this one: what holds them is not older than they are.
+            self.now_ms = max(self.now_ms, self.read_time())
+        return rows
+
+    def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:  # noqa: ARG002
+        # Transactions commit in another order than they began: what is not packed yet has no place yet.
+        return iter(())
 
     def event_rows_delete(self, ids: Sequence[int]) -> None:
         self._rows("event_rows_delete", ids=list(ids))
@@ -507,9 +635,8 @@ class PostgresTransaction(SqlTransaction):
 
     def agenda_next(self) -> AgendaRow | None:
         row = self._one("agenda_next")
-        while row is not None and self._enter is not None and row[4] and row[4] not in self.turns:
+        while row is not None and row[4] and self._take(row[4]):
             # A topic's rows are changed under its lock alone; what was to be done may be done once it is had.
-            self.turns[row[4]] = self._enter(row[4])
             row = self._one("agenda_next")
         return None if row is None else AgendaRow(*row[:4])
 
@@ -522,3 +649,18 @@ class PostgresTransaction(SqlTransaction):
     def give_back_space(self, pages_max: int) -> bool:  # noqa: ARG002
         self.aftermath.freed = True
         return False
+
+
+def _head(row: Any, newest: list[Any]) -> Head:
+    """A partition's bounds, of its row and its newest block."""
+    first_offset, next_offset, published_at, archived_to, archive_from, look_at = row
+    if newest:
+        next_offset, published_at = max(next_offset, newest[0][0]), max(published_at, newest[0][1])
+    return Head(first_offset, next_offset, published_at, archived_to, archive_from, look_at)
+
+
+def _state_of(row: Any) -> State:
+    if row is None:
+        return State(0, QueueRow(), {})
+    absorbed_to, taken, times, positions, n = row
+    return State(n, QueueRow(absorbed_to, taken, _times.decode(times)), _positions.decode(positions))

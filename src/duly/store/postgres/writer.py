@@ -1,8 +1,9 @@
 """The writer on PostgreSQL: a transaction a topic at a time, group commit, and what becomes of a lost connection.
 
-Callers leave jobs at the seat of their topic (seat.py). Whoever finds the seat free leads: it begins a transaction, which
-waits for the topic's lock among all brokers, takes the jobs that have gathered, runs them, commits once and answers them
-all. Topics do not wait for each other; each has its own lock, and lines (line.py) are taken from a small pool.
+Callers leave jobs at the seat of their topic (seat.py). Whoever finds the seat free leads: it begins a transaction,
+which waits for the topic's lock among all brokers, takes the jobs that have gathered, runs them, commits once and
+answers them all. Topics do not wait for each other; each has its own lock, and lines (line.py) are taken from a small
+pool.
 
     queued ──▶ running ──commit──▶ answered
       │  ▲        ├──rollback──▶ answered with the error; nothing was done
@@ -12,12 +13,18 @@ all. Topics do not wait for each other; each has its own lock, and lines (line.p
 
 The main thread never leads: a signal's exception could come up between any two steps.
 
-A commit that was cancelled while it waited for its synchronous standby is reported as done, with a warning alone ("might
-not have been replicated"): it is in doubt here.
+    careful    BEGIN, enter ══▶ the lock, whose turn it was, what is needed ══▶ computed ══▶ written, COMMIT
+    trusting   computed from what is remembered ══▶ BEGIN, guard, written, COMMIT    (refused whole if it was not true)
 
-Claims that wrote nothing else are committed without waiting for the disk. Should the server lose them, their leases never
-were: whoever holds one is refused, and the messages are delivered again. (Ids of leases are given by the thousand, durably,
-so a lost one's is not used again.)
+Where nobody else works on a topic, one trip makes a transaction. Where somebody does, guards fail; then it is looked
+first for a while, and whoever is busy keeps the topic for some milliseconds (see _stays).
+
+A commit that was cancelled while it waited for its synchronous standby is reported as done, with a warning alone
+("might not have been replicated"): it is in doubt here.
+
+Claims that wrote nothing else are committed without waiting for the disk. Should the server lose them, their leases
+never were: whoever holds one is refused, and the messages are delivered again. (Ids of leases are given by the
+thousand, durably, so a lost one's is not used again.)
 """
 
 from __future__ import annotations
@@ -42,7 +49,8 @@ from ..contract import Aftermath, Verb
 from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
 from .bell import NotifyBell
 from .clock import PostgresClock
-from .faults import GOING_AWAY, PASSING, translate
+from .faults import CHANGED, GOING_AWAY, PASSING, translate
+from .hints import hints_of
 from .inbox import take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
@@ -53,6 +61,8 @@ from .transaction import PostgresTransaction, Turn
 _JOBS_A_TRANSACTION = 1024
 _COST_A_TRANSACTION = 32 * 1024 * 1024
 _LEADERS = 4
+# A caller with less time than this does not lead.
+_LEADS_FROM_S = 20.0
 _SEATS_MAX = 10_000
 _AGAIN_S = 0.05
 # How long a job waits for a lost server that nobody waits for.
@@ -60,6 +70,12 @@ _SUBMITTED_S = 20.0
 _AGAIN_S_MAX = 1.0
 # How often a transaction is run again that another one got in the way of.
 _TRIES = 8
+# How long it is looked how things stand first, after somebody else had a turn.
+_CAREFUL_S = 0.5
+# From so many callers on a topic that others want, too, is kept; for so long; and waited so long for the next.
+_MANY_JOBS = 3
+_KEPT_S = 0.02
+_LINGER_S = 0.002
 
 
 class Doubt(StoreError):
@@ -115,7 +131,10 @@ class PostgresWriter:
     ) -> Any:
         """Queues a job and waits for its answer; an answer that is an error is raised."""
         job = Job(verb, command, tenant, publish_id, cost)
-        seat = self._hand_over(job, deadline, leads=threading.current_thread() is not threading.main_thread())
+        # Whoever leads waits for the server, however long that is silent; the others are woken when their time is over.
+        has_time = deadline is None or deadline - monotonic_s() >= _LEADS_FROM_S
+        leads = has_time and threading.current_thread() is not threading.main_thread()
+        seat = self._hand_over(job, deadline, leads=leads)
         if seat is not None:
             self._lead(seat, job)
         in_time = False
@@ -161,6 +180,8 @@ class PostgresWriter:
         self._count += 1
         self._cost += job.cost
         if seat.busy:
+            if seat.lingers:
+                self._changed.notify_all()
             return None
         seat.busy = True
         self._busy += 1
@@ -226,7 +247,7 @@ class PostgresWriter:
             self._lead(seat, None)
 
     def _lead(self, seat: Seat, own: Job | None) -> None:
-        """Serves a seat until nothing waits there; a caller's thread, until its own job is done."""
+        """Serves a seat until nothing waits there; a caller's thread, until its own job is done or put off."""
         pause = _AGAIN_S
         while True:
             done = self._transact(seat)
@@ -237,7 +258,7 @@ class PostgresWriter:
                     self._busy -= 1
                     self._changed.notify_all()
                     break
-                if own is not None and own.stage == FINISHED and done:
+                if own is not None and (own.stage == FINISHED or not done):
                     self._call_leader(seat)
                     return
             if not done:
@@ -246,7 +267,7 @@ class PostgresWriter:
             else:
                 pause = _AGAIN_S
         for job in left:
-            job.answer = Unavailable("PostgreSQL cannot be reached, and this is being closed. Nothing was done.")
+            _refuse(job, Unavailable("PostgreSQL cannot be reached, and this is being closed. Nothing was done."))
         self._finish(left)
 
     def _take(self, seat: Seat) -> list[Job]:
@@ -283,27 +304,60 @@ class PostgresWriter:
         try:
             with self._pool.line() as line:
                 aftermath = self._attempt(line, seat, jobs)
+                while self._stays(line, seat, len(jobs)):
+                    self._conclude(jobs, aftermath)
+                    jobs.clear()
+                    aftermath = Aftermath()
+                    aftermath = self._attempt(line, seat, jobs)
         except LineLost as error:
             seat.doubt()
+            seat.kept_until = 0.0
             self._cache.clear()
             self._put_back(seat, jobs)
             self._turn_away(seat, error)
             return False
         except Doubt as error:
             seat.doubt()
+            seat.kept_until = 0.0
             self._cache.clear()
             jobs = self._repeat(seat, jobs, error)
         except Error as error:
             jobs = jobs or self._take(seat)
             self._answer_all(jobs, error)
+        self._conclude(jobs, aftermath)
+        return True
+
+    def _conclude(self, jobs: Sequence[Job], aftermath: Aftermath) -> None:
+        """What follows a commit: those who wait are woken, callers answered, events told."""
         self._bell.ring(aftermath.rings)
         self._finish(jobs)
         for event in aftermath.events:
             tell(event, self._listener)
-        return True
+
+    # Staying
+
+    def _stays(self, line: Line, seat: Seat, served: int) -> bool:
+        """Whether the topic is kept for another transaction at once, though others want it; if not, it is let go of.
+
+        Where several brokers are busy on one topic each would have it for one small transaction and find all it
+        remembers outdated. So whoever has many callers keeps it for some milliseconds, and waits a moment for the next.
+        """
+        if not seat.kept_until:
+            return False
+        with self._changed:
+            left = seat.kept_until - monotonic_s()
+            if left > 0 and not seat.jobs and served >= _MANY_JOBS and not self._closing:
+                seat.lingers = True
+                self._changed.wait(min(left, _LINGER_S))
+                seat.lingers = False
+            stays = bool(seat.jobs) and seat.kept_until > monotonic_s()
+        if not stays:
+            seat.kept_until = 0.0
+            line.ask(self._sql["unlock"], {"space": self._space, "key": seat.topic_id})
+        return stays
 
     def _turn_away(self, seat: Seat, error: LineLost) -> None:
-        """Those whom nobody waits for with a watch in hand are not kept waiting for a server that does not come back."""
+        """Jobs that nobody waits for are not kept for ever for a server that does not come back."""
         now = monotonic_s()
         late: list[Job] = []
         with self._changed:
@@ -314,7 +368,7 @@ class PostgresWriter:
                     self._cost -= job.cost
                     late.append(job)
         for job in late:
-            job.answer = translate(error)
+            _refuse(job, translate(error))
         self._finish(late)
 
     def _repeat(self, seat: Seat, jobs: list[Job], error: Doubt) -> list[Job]:
@@ -330,7 +384,7 @@ class PostgresWriter:
 
     def _answer_all(self, jobs: Sequence[Job], error: Error) -> None:
         for job in jobs:
-            job.answer = error
+            _refuse(job, error)
         if error.code == "store_full":
             tell(Event("store_full", self._clock.now_ms(), facts={"why": str(error)}), self._listener)
 
@@ -362,14 +416,22 @@ class PostgresWriter:
                     jobs += self._take(seat)
                 tx = self._work(tx, seat, jobs)
                 write_records(tx)
+                if any(_is_repeated(job) for job in jobs):
+                    # One that found its batch stored wrote nothing, and would not wait for the standby to have that.
+                    tx.write_turns()
                 tx.finish(0 if seat.name is None or seat.topic_id is None else self._session)
                 self._commit(tx, seat, jobs)
                 return tx.aftermath
-            except LineLost:
+            except (LineLost, Doubt):
+                # In doubt, it is over for this line: to undo what is gone would say that nothing was done.
                 raise
             except Exception as error:
                 # Whatever it was: a transaction left open would shut everyone out.
-                self._roll_back(line, seat)
+                changed = isinstance(error, Refused) and error.state == CHANGED
+                self._roll_back(line, seat, nothing_read=changed)
+                if changed:
+                    # Somebody else is at this topic, too: it is looked at before anything is computed, for a while.
+                    seat.careful_until = monotonic_s() + _CAREFUL_S
                 if isinstance(error, Refused) and error.state in GOING_AWAY:
                     line.close()
                     raise LineLost(str(error)) from error
@@ -383,24 +445,90 @@ class PostgresWriter:
         if seat.name is not None and seat.topic_id is None:
             found = line.ask(sql["topic_by_name"], {"tenant": seat.tenant, "topic": seat.name})
             seat.topic_id = found[0][0] if found else None
+        seat.begun_at = monotonic_s()
         line.command(b"BEGIN")
         if seat.topic_id is None:
             return self._begin_cold(line, seat)
+        now = seat.begun_at
+        trusts = seat.turn >= 0 and line.opened_at <= seat.memory_at and self._server_clock.is_fresh()
+        if trusts and (seat.kept_until or now > seat.careful_until):
+            return self._begin_trusting(line, seat)
+        if now < seat.careful_until and len(seat.jobs) >= _MANY_JOBS and not seat.kept_until:
+            line.put(sql["keep"], {"space": self._space, "key": seat.topic_id})
+            seat.kept_until = now + _KEPT_S
         asked = {"space": self._space, "topic": seat.topic_id, "floor": seat.mail_floor}
-        now_us, n, session, next_id, definitions, has_mail = line.ask(sql["enter"], asked)[0]
+        hints = hints_of(seat.memory, seat.tenant, seat.name)
+        entered, *hinted = line.ask_all([(sql["enter"], asked), *hints.asked(sql)])
+        now_us, n, session, next_id, definitions, has_mail = entered[0]
         turn = Turn(n or 0, session or 0, next_id or 0)
         if definitions != seat.definitions:
-            seat.memory.clear()
+            seat.forget(definitions=True)
             seat.definitions = definitions
             if self._is_another(line, seat):
                 line.command(b"ROLLBACK")
+                self._let_go(line, seat)
                 return self._begin(line, seat)
+        elif line.opened_at > seat.memory_at:
+            seat.forget(definitions=True)
+            seat.mail_floor = 0
         elif turn.session != self._session or turn.n != seat.turn:
-            seat.memory.pass_over()
-        tx = self._transaction(line, now_us, seat.memory, {seat.topic_id: turn})
+            seat.forget(definitions=False)
+            hints.useful = True
+            if turn.session:
+                seat.careful_until = now + _CAREFUL_S
+        seat.next_id = turn.next_id
+        tx = self._transaction(line, self._time(now_us), seat.memory, {seat.topic_id: turn})
+        tx.epoch = seat.epoch
+        tx.mail_floor = seat.mail_floor
+        if hints.useful:
+            hints.apply(tx, hinted)
         if has_mail:
-            take_in(tx, seat)
+            self._take_mail(tx, seat)
+        tx.take_mail = lambda: self._take_mail(tx, seat)
         return tx
+
+    def _begin_trusting(self, line: Line, seat: Seat) -> PostgresTransaction:
+        """One that computes by what is remembered, and is refused as a whole if that is not true: a trip less."""
+        assert seat.topic_id is not None
+        line.put(
+            self._sql["guard"],
+            {
+                "space": self._space,
+                "topic": seat.topic_id,
+                "n": seat.turn,
+                "session": self._session,
+                "definitions": seat.definitions,
+                "floor": seat.mail_floor,
+            },
+        )
+        turn = Turn(seat.turn, self._session, seat.next_id)
+        tx = self._transaction(line, self._clock.now_ms(), seat.memory, {seat.topic_id: turn})
+        tx.epoch = seat.epoch
+        tx.mail_floor = seat.mail_floor
+        tx.take_mail = lambda: self._take_mail(tx, seat)
+        return tx
+
+    def _time(self, now_us: int) -> int:
+        """What time it is, by a reading of the server's clock that has just come."""
+        server_ms = self._server_clock.note(now_us)
+        return server_ms if self._clock is self._server_clock else self._clock.now_ms()
+
+    def _take_mail(self, tx: PostgresTransaction, seat: Seat) -> bool:
+        """Does what a topic's mail says. False: there was none."""
+        assert seat.topic_id is not None
+        again, tx.take_mail = tx.take_mail, None
+        wrote = tx.wrote
+        tx.wrote = False
+        tx.mail_floor = take_in(tx, seat.tenant, seat.name or "", seat.topic_id, tx.mail_floor)
+        took, tx.wrote = tx.wrote, tx.wrote or wrote
+        tx.take_mail = again
+        return took
+
+    def _let_go(self, line: Line, seat: Seat) -> None:
+        """Whatever was kept of a topic beyond its transaction is free again."""
+        if seat.kept_until:
+            seat.kept_until = 0.0
+            line.ask(self._sql["unlock_all"], {})
 
     def _is_another(self, line: Line, seat: Seat) -> bool:
         """Whether the topic was deleted meanwhile, and perhaps made again."""
@@ -414,13 +542,14 @@ class PostgresWriter:
         now_us = line.ask_all(
             [(self._sql["lock"], {"space": self._space, "key": key}), (self._sql["now"], {})],
         )[1][0][0]
-        return self._transaction(line, now_us, Memory(), {})
+        tx = self._transaction(line, self._time(now_us), Memory(), {})
+        tx.read_time = lambda: self._time(line.ask(self._sql["now"], {})[0][0])
+        return tx
 
-    def _transaction(self, line: Line, now_us: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
-        server_ms = self._server_clock.note(now_us)
+    def _transaction(self, line: Line, now_ms: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
         return PostgresTransaction(
             line,
-            now_ms=server_ms if self._clock is self._server_clock else self._clock.now_ms(),
+            now_ms=now_ms,
             incarnation=self._incarnation,
             memory=memory,
             cache=self._cache,
@@ -485,18 +614,40 @@ class PostgresWriter:
         if tx.wrote and seat.topic_id is not None:
             turn = tx.turns.get(seat.topic_id)
             seat.turn = -1 if turn is None else turn.n
+            seat.next_id = 0 if turn is None else turn.next_id
+        seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
+        seat.memory_at = seat.begun_at
 
-    def _roll_back(self, line: Line, seat: Seat) -> None:
-        """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
-        seat.doubt()
-        self._cache.clear()
+    def _roll_back(self, line: Line, seat: Seat, *, nothing_read: bool = False) -> None:
+        """Leaves the transaction, whatever is left of it, and trusts nothing remembered.
+
+        Of one that was refused before it read anything nothing is in the cache; and what it remembered is forgotten by
+        the next, which looks first.
+        """
+        if nothing_read:
+            seat.memory.undo_to(0)
+            seat.turn = -1
+        else:
+            seat.doubt()
+            self._cache.clear()
         line.settle()
         line.command(b"ROLLBACK")
         line.flush()
+        self._let_go(line, seat)
+
+
+def _is_repeated(job: Job) -> bool:
+    """Whether it was tried before, and may be stored."""
+    return isinstance(job.command, Publish) and job.command.repeated
+
+
+def _refuse(job: Job, error: Error) -> None:
+    """This try came to nothing. What an earlier one did, nobody knows."""
+    job.answer = unknown(job) if _is_repeated(job) else error
 
 
 def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:
-    if withdrawn:
+    if withdrawn and not _is_repeated(job):
         raise Timeout()
     if job.publish_id:
         raise unknown(job)

@@ -64,8 +64,19 @@ CREATE TABLE inbox (
     payload BYTEA,
     PRIMARY KEY (topic, xid, id)
 );
+CREATE INDEX inbox_xid ON inbox (xid);
 
--- data is not compressed again: what is worth it has been.
+-- Mail that could not be taken in, and why: nothing that was committed is lost in silence.
+CREATE TABLE refused (
+    id      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    topic   BIGINT NOT NULL,
+    at_ms   BIGINT NOT NULL,
+    why     TEXT NOT NULL,
+    kind    TEXT COLLATE "C" NOT NULL,
+    data    BYTEA NOT NULL,
+    payload BYTEA
+);
+
 CREATE TABLE block (
     partition       BIGINT NOT NULL,
     base            BIGINT NOT NULL,
@@ -73,14 +84,14 @@ CREATE TABLE block (
     bytes           BIGINT NOT NULL,
     published_at_ms BIGINT NOT NULL,
     chunk           BIGINT,
-    data            BYTEA STORAGE EXTERNAL NOT NULL,
+    data            BYTEA NOT NULL,
     PRIMARY KEY (partition, base)
 );
 
 CREATE TABLE kept (
     partition BIGINT NOT NULL,
     "offset"  BIGINT NOT NULL,
-    data      BYTEA STORAGE EXTERNAL NOT NULL,
+    data      BYTEA NOT NULL,
     PRIMARY KEY (partition, "offset")
 );
 
@@ -122,8 +133,7 @@ CREATE TABLE cursor (
     PRIMARY KEY (partition, grp, n)
 );
 
--- A lease's id is its fencing epoch. pledged: an application's transaction that has committed settled some of it, and the
--- next to have the turn will see to that.
+-- A lease's id is its fencing epoch.
 CREATE TABLE lease (
     id            BIGINT NOT NULL,
     tenant        BIGINT NOT NULL,
@@ -140,11 +150,10 @@ CREATE TABLE lease (
     alone         SMALLINT NOT NULL,
     suspect       SMALLINT NOT NULL,
     marked        SMALLINT NOT NULL DEFAULT 0,
-    pledged       SMALLINT NOT NULL DEFAULT 0,
-    offsets       BYTEA STORAGE EXTERNAL,
-    settled       BYTEA STORAGE EXTERNAL,
-    history       BYTEA STORAGE EXTERNAL,
-    keys          BYTEA STORAGE EXTERNAL,
+    offsets       BYTEA,
+    settled       BYTEA,
+    history       BYTEA,
+    keys          BYTEA,
     PRIMARY KEY (partition, id)
 );
 CREATE INDEX lease_due ON lease (partition, grp, due_at_ms);
@@ -182,7 +191,7 @@ CREATE INDEX agenda_due ON agenda (due_at_ms);
 CREATE TABLE event (
     id     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant BIGINT NOT NULL,
-    data   BYTEA STORAGE EXTERNAL NOT NULL
+    data   BYTEA NOT NULL
 );
 
 -- Queues: the sorted index over the log, and what fell out of it.
@@ -192,9 +201,9 @@ CREATE TABLE queue (
     partition   BIGINT NOT NULL,
     n           BIGINT NOT NULL,
     absorbed_to BIGINT NOT NULL,
-    taken       BYTEA STORAGE EXTERNAL NOT NULL,
-    times       BYTEA STORAGE EXTERNAL NOT NULL,
-    positions   BYTEA STORAGE EXTERNAL NOT NULL,
+    taken       BYTEA NOT NULL,
+    times       BYTEA NOT NULL,
+    positions   BYTEA NOT NULL,
     PRIMARY KEY (partition, n)
 );
 
@@ -212,8 +221,8 @@ CREATE TABLE run (
     expires_max_ms BIGINT,
     target         BIGINT NOT NULL,
     plain          SMALLINT NOT NULL DEFAULT 0,
-    sources        BYTEA STORAGE EXTERNAL,
-    coming         BYTEA STORAGE EXTERNAL,
+    sources        BYTEA,
+    coming         BYTEA,
     PRIMARY KEY (partition, id)
 );
 
@@ -221,7 +230,7 @@ CREATE TABLE run_block (
     partition BIGINT NOT NULL,
     run       BIGINT NOT NULL,
     idx       BIGINT NOT NULL,
-    entries   BYTEA STORAGE EXTERNAL NOT NULL,
+    entries   BYTEA NOT NULL,
     PRIMARY KEY (partition, run, idx)
 );
 
@@ -229,7 +238,7 @@ CREATE TABLE run_data (
     partition BIGINT NOT NULL,
     run       BIGINT NOT NULL,
     idx       BIGINT NOT NULL,
-    data      BYTEA STORAGE EXTERNAL NOT NULL,
+    data      BYTEA NOT NULL,
     PRIMARY KEY (partition, run, idx)
 );
 
@@ -254,7 +263,7 @@ CREATE TABLE loose (
     half      BIGINT NOT NULL,
     cancelled SMALLINT NOT NULL,
     slot      SMALLINT NOT NULL,
-    history   BYTEA STORAGE EXTERNAL,
+    history   BYTEA,
     PRIMARY KEY (partition, "offset")
 );
 CREATE INDEX loose_due ON loose (partition, due_at_ms) WHERE waits = 1;
@@ -264,7 +273,7 @@ CREATE TABLE id_run (
     topic  BIGINT NOT NULL,
     level  BIGINT NOT NULL,
     count  BIGINT NOT NULL,
-    filter BYTEA STORAGE EXTERNAL NOT NULL,
+    filter BYTEA NOT NULL,
     PRIMARY KEY (topic, id)
 );
 
@@ -274,7 +283,7 @@ CREATE TABLE id_block (
     run   BIGINT NOT NULL,
     idx   BIGINT NOT NULL,
     first BIGINT NOT NULL,
-    data  BYTEA STORAGE EXTERNAL NOT NULL,
+    data  BYTEA NOT NULL,
     PRIMARY KEY (topic, run, idx)
 );
 
@@ -342,7 +351,7 @@ CREATE TABLE staged (
 CREATE TABLE chunk (
     id     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant BIGINT NOT NULL,
-    data   BYTEA STORAGE EXTERNAL NOT NULL
+    data   BYTEA NOT NULL
 );
 
 -- Who publishes stages: the newest version that was decided, and how far it has come. stages is NULL once it is done.
@@ -361,6 +370,26 @@ CREATE TABLE job (
 );
 CREATE INDEX job_under_way ON job (id) WHERE stages IS NOT NULL;
 CREATE INDEX job_expires ON job (expires_at_ms);
+
+-- Not compressed again on the way to the disk: that takes longer than all the rest.
+ALTER TABLE block ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE kept ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE lease ALTER COLUMN offsets SET STORAGE EXTERNAL;
+ALTER TABLE lease ALTER COLUMN settled SET STORAGE EXTERNAL;
+ALTER TABLE lease ALTER COLUMN history SET STORAGE EXTERNAL;
+ALTER TABLE lease ALTER COLUMN keys SET STORAGE EXTERNAL;
+ALTER TABLE event ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE queue ALTER COLUMN taken SET STORAGE EXTERNAL;
+ALTER TABLE queue ALTER COLUMN times SET STORAGE EXTERNAL;
+ALTER TABLE queue ALTER COLUMN positions SET STORAGE EXTERNAL;
+ALTER TABLE run ALTER COLUMN sources SET STORAGE EXTERNAL;
+ALTER TABLE run ALTER COLUMN coming SET STORAGE EXTERNAL;
+ALTER TABLE run_block ALTER COLUMN entries SET STORAGE EXTERNAL;
+ALTER TABLE run_data ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE loose ALTER COLUMN history SET STORAGE EXTERNAL;
+ALTER TABLE id_run ALTER COLUMN filter SET STORAGE EXTERNAL;
+ALTER TABLE id_block ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE chunk ALTER COLUMN data SET STORAGE EXTERNAL;
 
 -- What is written and deleted all the time is looked after as often: nobody should ever have to do it by hand.
 ALTER TABLE turn SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.0);
@@ -386,3 +415,110 @@ BEGIN
     now_us := (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
 END
 $$;
+
+-- guard: the same for one that remembers how things stood, and has computed what follows from that: it is refused, with all
+-- that was sent behind it, unless they stand so still.
+CREATE FUNCTION guard(space INTEGER, topic_id BIGINT, at_n BIGINT, at_session BIGINT, at_definitions TEXT, floor XID8)
+RETURNS VOID LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last_n       BIGINT;
+    last_session BIGINT;
+BEGIN
+    PERFORM pg_advisory_xact_lock(space, topic_id::INTEGER);
+    SELECT t.n, t.session INTO last_n, last_session
+      FROM turn AS t WHERE t.topic = topic_id ORDER BY t.n DESC LIMIT 1;
+    IF last_n IS DISTINCT FROM at_n OR last_session IS DISTINCT FROM at_session
+       OR (SELECT m.value FROM meta AS m WHERE m.key = 'definitions') IS DISTINCT FROM at_definitions
+       OR EXISTS (SELECT 1 FROM inbox AS i WHERE i.topic = topic_id AND i.xid >= floor) THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU001';
+    END IF;
+END
+$$;
+
+-- expect: refuses what was sent with it unless so many rows were found.
+CREATE FUNCTION expect(changed BIGINT, wanted BIGINT) RETURNS VOID LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF changed <> wanted THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
+    END IF;
+END
+$$;
+
+-- publish: for any language, a trigger, pg_cron. Part of the transaction that calls it; answers the message's id. Whoever may
+-- call it needs no right on the tables: it runs as the schema's owner, and sees no tables but Duly's.
+CREATE FUNCTION publish(
+    topic TEXT, payload BYTEA,
+    key TEXT DEFAULT NULL, headers JSONB DEFAULT NULL, id TEXT DEFAULT NULL, due TIMESTAMPTZ DEFAULT NULL,
+    priority INTEGER DEFAULT NULL, lane TEXT DEFAULT NULL, ttl INTERVAL DEFAULT NULL, expires_at TIMESTAMPTZ DEFAULT NULL,
+    partition INTEGER DEFAULT NULL, publish_id TEXT DEFAULT NULL, tenant TEXT DEFAULT 'default'
+) RETURNS TEXT LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    target   RECORD;
+    made     TEXT := coalesce(publish.id, '@t' || replace(gen_random_uuid()::TEXT, '-', ''));
+    due_ms   BIGINT := (extract(epoch FROM publish.due) * 1000)::BIGINT;
+    ends_ms  BIGINT := (extract(epoch FROM publish.expires_at) * 1000)::BIGINT;
+    now_ms   BIGINT := (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT;
+BEGIN
+    SELECT t.id, t.settings::JSONB AS settings, (SELECT count(*) FROM part AS p WHERE p.topic = t.id) AS partitions
+      INTO target
+      FROM topic AS t JOIN tenant AS n ON n.id = t.tenant
+     WHERE n.name = publish.tenant AND t.name = publish.topic AND left(t.name, 1) <> '$';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'There is no topic %. Topics are never created by themselves.', quote_literal(publish.topic)
+              USING ERRCODE = 'undefined_object';
+    END IF;
+    IF publish.payload IS NULL THEN
+        RAISE EXCEPTION 'The payload is NULL. Give bytes: convert_to(text, ''UTF8'').' USING ERRCODE = 'not_null_violation';
+    END IF;
+    IF octet_length(publish.payload) > (target.settings ->> 'payload_bytes_max')::BIGINT THEN
+        RAISE EXCEPTION 'The payload has % bytes; topic % takes %.', octet_length(publish.payload), publish.topic,
+              target.settings ->> 'payload_bytes_max' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    IF target.settings ->> 'kind' = 'log' AND (publish.due, publish.priority, publish.lane) IS DISTINCT FROM (NULL, NULL, NULL) THEN
+        RAISE EXCEPTION 'due, priority and lane belong to queues; % is a log.', publish.topic
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF target.settings ->> 'kind' = 'queue' AND publish.partition IS NOT NULL THEN
+        RAISE EXCEPTION 'partition belongs to logs; % is a queue, which spreads by lane.', publish.topic
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.partition NOT BETWEEN 0 AND target.partitions - 1 THEN
+        RAISE EXCEPTION 'Topic % has % partitions, numbered from 0.', publish.topic, target.partitions
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.priority NOT BETWEEN 0 AND 65535 THEN
+        RAISE EXCEPTION 'A priority is 0 to 65535; got %.', publish.priority USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF target.settings #>> '{lanes,max_in_flight}' = '1' AND publish.priority <> 0 THEN
+        RAISE EXCEPTION 'The lanes of % run in order, one at a time: no priorities.', publish.topic
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.ttl IS NOT NULL AND publish.expires_at IS NOT NULL THEN
+        RAISE EXCEPTION 'Give ttl or expires_at, not both.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.id LIKE '@%' OR publish.id = '' OR octet_length(publish.id) > 512 OR octet_length(publish.lane) > 255
+       OR octet_length(publish.key) > 1024 OR publish.lane = '' OR publish.key = '' THEN
+        RAISE EXCEPTION 'An id has 1 to 512 bytes, a lane 1 to 255, a key 1 to 1024, and an id does not begin with @.'
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.publish_id = '' OR length(publish.publish_id) > 128 OR publish.publish_id LIKE '~%' THEN
+        RAISE EXCEPTION 'A publish_id has 1 to 128 characters and does not begin with ~.'
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.headers IS NOT NULL AND (jsonb_typeof(publish.headers) <> 'object' OR EXISTS (
+           SELECT 1 FROM jsonb_each(publish.headers) AS h WHERE jsonb_typeof(h.value) <> 'string')) THEN
+        RAISE EXCEPTION 'headers is a JSON object of strings.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.ttl IS NOT NULL THEN
+        ends_ms := greatest(coalesce(due_ms, now_ms), now_ms) + (extract(epoch FROM publish.ttl) * 1000)::BIGINT;
+    END IF;
+    INSERT INTO inbox (topic, kind, data, payload)
+    VALUES (target.id, 'sql', convert_to(jsonb_strip_nulls(jsonb_build_object(
+                'id', made, 'publish_id', coalesce(publish.publish_id, '~' || lpad(to_hex(now_ms), 11, '0') || substr(made, 3)),
+                'key', publish.key, 'headers', publish.headers, 'lane', publish.lane, 'priority', publish.priority,
+                'due_at', due_ms, 'expires_at', ends_ms, 'partition', publish.partition))::TEXT, 'UTF8'),
+            publish.payload);
+    RETURN made;
+END
+$$;
+REVOKE ALL ON FUNCTION publish FROM PUBLIC;

@@ -46,11 +46,21 @@ VALUES (:id, :tenant, :partition, :grp, :due_at, :state, :consumer, :claimed_at,
         :attempts, :alone, :suspect, :offsets, :settled, :history, :keys, :marked);
 
 -- lease_settle
-UPDATE lease
-   SET settled = :settled,
-       live = :live
- WHERE partition = :partition
-   AND id = :id;
+-- Refused, with the whole transaction, if the lease is not there or an application is settling it.
+WITH mine AS (SELECT id
+                FROM lease
+               WHERE partition = :partition
+                 AND id = :id
+                 FOR UPDATE SKIP LOCKED),
+     done AS (UPDATE lease
+      SET settled = :settled,
+          live = :live
+     FROM mine
+    WHERE lease.partition = :partition
+      AND lease.id = mine.id
+RETURNING 1)
+SELECT expect(count(*), 1)::TEXT
+  FROM done;
 
 -- lease_mark
 UPDATE lease
@@ -59,15 +69,35 @@ UPDATE lease
    AND id = :id;
 
 -- lease_extend
-UPDATE lease
-   SET due_at_ms = :due_at
- WHERE partition = :partition
-   AND id = :id;
+-- Refused, with the whole transaction, if the lease is not there or an application is settling it.
+WITH mine AS (SELECT id
+                FROM lease
+               WHERE partition = :partition
+                 AND id = :id
+                 FOR UPDATE SKIP LOCKED),
+     done AS (UPDATE lease
+      SET due_at_ms = :due_at
+     FROM mine
+    WHERE lease.partition = :partition
+      AND lease.id = mine.id
+RETURNING 1)
+SELECT expect(count(*), 1)::TEXT
+  FROM done;
 
 -- lease_delete
-DELETE FROM lease
- WHERE partition = :partition
-   AND id = :id;
+-- Refused, with the whole transaction, if one of them is not there or an application is settling it.
+WITH mine AS (SELECT id
+                FROM lease
+               WHERE partition = :partition
+                 AND id = ANY(:ids::BIGINT[])
+                 FOR UPDATE SKIP LOCKED),
+     done AS (DELETE FROM lease
+     USING mine
+     WHERE lease.partition = :partition
+       AND lease.id = mine.id
+ RETURNING 1)
+SELECT expect(count(*), :wanted)::TEXT
+  FROM done;
 
 -- leases_due
 -- None that an application's transaction is settling: it may yet commit.
@@ -78,7 +108,6 @@ SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, ba
    AND grp = :grp
    AND due_at_ms >= :low
    AND due_at_ms <= :now
-   AND pledged = 0
  ORDER BY due_at_ms, id
  LIMIT :limit
    FOR UPDATE SKIP LOCKED;

@@ -27,7 +27,14 @@ SELECT 1::BIGINT
    AND topic.name = :topic
  LIMIT 1;
 
+-- mail_refuse
+INSERT INTO refused (topic, at_ms, why, kind, data, payload)
+VALUES (:topic, :now, :why, :kind, :data, :payload);
+
 -- mail_of
--- Which of these topics have something in their inboxes.
-SELECT DISTINCT topic
-  FROM inbox;
+-- The partitions of topics that have mail, and below which transaction nothing more comes.
+SELECT part.id, pg_snapshot_xmin(pg_current_snapshot())
+  FROM (SELECT DISTINCT topic FROM inbox WHERE xid >= :floor::XID8) AS mail
+  JOIN part ON part.topic = mail.topic
+UNION ALL
+SELECT 0, pg_snapshot_xmin(pg_current_snapshot());

@@ -1,0 +1,210 @@
+"""Joining the application's own transaction: publish, settle, move and cancel that commit with its rows, or not at all.
+
+    with connection.transaction():                      # psycopg 3; SQLAlchemy's and Django's alike (guest.py)
+        connection.execute("INSERT INTO orders …")
+        q.publish("emails", b"…", tx=connection)
+        q.ack(delivery, tx=connection)
+
+Nothing here takes a topic's lock, so two applications' transactions never wait for each other, nor brokers for them:
+each leaves mail (inbox.py). What is asked is checked at once, by what is committed so far.
+
+Publish answers ids; offsets are given when the mail is taken in. An id that is in use by then is left out then, too.
+
+Settle first makes sure that the lease is held, and that it stays so: the transaction takes a share of the lease's row,
+which others may share, and whoever would take the lease over passes it by until the transaction has ended. So what was
+committed as done is done once. (A take-over looks at the mail once more when it has the row: the commit may have come
+between; see PostgresTransaction.leases_due.)
+
+Move and cancel are tried first, in a transaction of ours that is undone: what they answer is what would happen now.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...engine.find import QUEUE_GROUP
+from ...engine.inquiry import Cancel, Move, cancel, move
+from ...engine.lease import is_live, live_indexes
+from ...engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_due, check_kind, check_sizes, route
+from ...engine.settling import Settle, Token, Verdicts
+from ...errors import GroupNotFound, InvalidArgument, TopicNotFound
+from ...message import MADE_ID_MARK, Receipt
+from ...topic import TopicSettings
+from ..contract import LEASED, LeaseRow, TopicRow, Transaction, Verb
+from ..sql.transaction import lease_of, parse_settings
+from .guest import Guest
+from .inbox import CANCEL, MOVE, PUBLISH, SETTLE, batch_mail
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+_TOPIC = """
+SELECT m.value, topic.id, topic.tenant, settings, paused, version, created_at_ms, part.id,
+       (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
+  FROM {schema}.meta AS m
+  LEFT JOIN {schema}.tenant AS tenant ON tenant.name = :tenant
+  LEFT JOIN {schema}.topic AS topic ON topic.tenant = tenant.id AND topic.name = :topic
+  LEFT JOIN {schema}.part AS part ON part.topic = topic.id
+ WHERE m.key = 'incarnation'
+ ORDER BY part.number
+"""
+_RECEIPT = "SELECT receipt FROM {schema}.receipt WHERE topic = :topic AND publish_id = :publish_id"
+_MAIL = "INSERT INTO {schema}.inbox (topic, kind, data) VALUES (:topic, :kind, :data)"
+_GROUP = "SELECT id FROM {schema}.grp WHERE topic = :topic AND name = :name"
+_LEASE = """
+SELECT lease.id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
+       alone, suspect, offsets, settled, history, keys, marked
+  FROM {schema}.lease AS lease
+ WHERE partition = :partition
+   AND id = :id
+   FOR SHARE
+"""
+
+
+class _Checked(msgspec.Struct):
+    """What checks of the engine need of a transaction."""
+
+    now_ms: int
+
+    def recall(self, _: Any) -> None:
+        """Nothing is remembered here."""
+
+    def remember(self, *_: Any) -> None:
+        """Nor will be."""
+
+
+class Joining:
+    """One command in an application's transaction."""
+
+    def __init__(
+        self,
+        tx: object,
+        *,
+        schema: str,
+        incarnation: str,
+        now_ms: Callable[[], int] | None,
+        has_mail: Callable[[str, str], bool],
+        write: Callable[[Verb[Any, Any], Any], Any],
+        take_in: Callable[[str, str], None],
+    ) -> None:
+        self._guest = Guest(tx)
+        self._schema = schema
+        self._incarnation = incarnation
+        self._now_ms = now_ms
+        self._has_mail = has_mail
+        self._take_in = take_in
+        self._write = write
+
+    def run(self, command: Any) -> Any:
+        """Does it. Raises InvalidArgument for what cannot join."""
+        if isinstance(command, Publish):
+            return self._publish(command)
+        if isinstance(command, Settle):
+            return self._settle(command)
+        if isinstance(command, Move):
+            return self._tried(command, move, MOVE)
+        if isinstance(command, Cancel):
+            return self._tried(command, cancel, CANCEL)
+        raise InvalidArgument("Only publish, ack, nack, release, bury, move and cancel join a transaction.")
+
+    def _rows(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._guest.execute(sql.format(schema=self._schema), values)
+
+    def _find(self, tenant: str, name: str) -> tuple[TopicRow, int]:
+        """The topic, and the time."""
+        rows = self._rows(_TOPIC, tenant=tenant, topic=name)
+        if not rows or rows[0][0] != self._incarnation:
+            raise InvalidArgument("The transaction is on another database than this store: connect both to the same.")
+        _, topic_id, tenant_id, settings, paused, version, created_at, _, now_ms = rows[0]
+        if topic_id is None:
+            raise TopicNotFound(
+                f"There is no topic {name!r}. Topics are never created by themselves: call create_topic first."
+            )
+        if name[0] == "$":
+            raise InvalidArgument(f"{name!r} is Duly's own: read it, or claim from it.")
+        parsed: TopicSettings = parse_settings(settings)
+        partitions = tuple(row[7] for row in rows)
+        topic = TopicRow(topic_id, tenant_id, tenant, name, parsed, bool(paused), version, created_at, partitions)
+        return topic, now_ms if self._now_ms is None else self._now_ms()
+
+    def _mail(self, topic: TopicRow, kind: str, data: bytes) -> None:
+        self._rows(_MAIL, topic=topic.id, kind=kind, data=data)
+
+    def _publish(self, command: Publish) -> Receipt:
+        topic, now_ms = self._find(command.tenant, command.topic)
+        batch = command.batch
+        if not command.publish_id.startswith(MADE_PUBLISH_ID_MARK):
+            known = self._rows(_RECEIPT, topic=topic.id, publish_id=command.publish_id)
+            if known:
+                receipt = msgspec.msgpack.decode(bytes(known[0][0]), type=Receipt)
+                return msgspec.structs.replace(receipt, duplicate=True)
+        if batch.bytes > topic.settings.payload_bytes_max:
+            check_sizes(topic, batch.columns)
+        check_kind(topic, batch)
+        checked: Any = _Checked(now_ms)
+        times = batch.relative or topic.settings.ttl_ms is not None
+        columns = batch.columns.at_times(now_ms, topic.settings.ttl_ms) if times else batch.columns
+        check_due(checked, columns)
+        route(checked, topic, batch)
+        made = f"{MADE_ID_MARK}t{secrets.token_hex(8)}"
+        given = columns.values("id") or [None] * columns.count
+        ids = [text if text is not None else f"{made}-{index}" for index, text in enumerate(given)]
+        columns = columns.having(id=ids)
+        self._mail(topic, PUBLISH, batch_mail(batch, columns, command.publish_id))
+        return Receipt(command.publish_id, columns.count, (), given_ids=tuple(ids))
+
+    def _settle(self, command: Settle) -> Verdicts:
+        topic, _ = self._find(command.tenant, command.topic)
+        if self._has_mail(command.tenant, command.topic):
+            self._take_in(command.tenant, command.topic)
+        group = self._rows(_GROUP, topic=topic.id, name=command.group or QUEUE_GROUP)
+        if not group:
+            raise GroupNotFound(f"Topic {topic.name!r} has no group {command.group!r}. Call create_group first.")
+        verdicts = Verdicts()
+        held: list[Token] = []
+        for token in command.tokens:
+            row = None if command.incarnation != self._incarnation else self._lease(topic, token.lease_id)
+            if row is None or row.state != LEASED or row.group != group[0][0]:
+                verdicts.lost.extend((token.lease_id, index) for index in token.indexes or (None,))
+                continue
+            wanted = live_indexes(row) if token.indexes is None else list(dict.fromkeys(token.indexes))
+            live = [index for index in wanted if is_live(row, index)]
+            verdicts.lost.extend((row.id, index) for index in wanted if not is_live(row, index))
+            verdicts.done += len(live)
+            if live:
+                held.append(Token(token.lease_id, tuple(live)))
+        if held:
+            self._mail(topic, SETTLE, msgspec.msgpack.encode(msgspec.structs.replace(command, tokens=tuple(held))))
+        return verdicts
+
+    def _lease(self, topic: TopicRow, lease_id: int) -> LeaseRow | None:
+        for partition in topic.partitions:
+            rows = self._rows(_LEASE, partition=partition, id=lease_id)
+            if rows:
+                return lease_of([bytes(value) if isinstance(value, memoryview) else value for value in rows[0]])
+        return None
+
+    def _tried(self, command: Any, one: Callable[[Transaction, Any], Any], kind: str) -> Any:
+        """What would happen now, answered; it happens when the mail is taken in."""
+        topic, _ = self._find(command.tenant, command.topic)
+        answer = self._write(tried(one), command)
+        self._mail(topic, kind, msgspec.msgpack.encode(command))
+        return answer
+
+
+def tried(one: Callable[[Transaction, Any], Any]) -> Verb[Any, Any]:
+    """A verb that is undone as soon as its answer is known."""
+
+    def verb(tx: Any, commands: Sequence[Any]) -> list[Any]:
+        answers = []
+        for command in commands:
+            mark = tx.mark()
+            answers.append(one(tx, command))
+            tx.back_to(mark)
+        return answers
+
+    return verb

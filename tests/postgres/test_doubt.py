@@ -1,0 +1,286 @@
+"""What becomes of a commit that nobody can be sure of, and of what a process remembers when the server has lost some.
+
+Each of these failed when it was written, against the code as it was: what was wrong stands in the docstring.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import duly
+import duly.store.postgres.store
+from tests.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.timeout(120)
+
+Start = Callable[..., PostgresServer]
+
+
+class Admin:
+    """Looks at a server's sessions, and ends what they do."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._connection = psycopg.connect(server.dsn(), autocommit=True)
+
+    def waiting_for_standby(self, within_s: float = 10) -> list[int]:
+        """The sessions whose commits wait for the standby; waits for the first."""
+        return self._sessions("wait_event = 'SyncRep'", within_s)
+
+    def giving_ids(self) -> list[int]:
+        """The sessions that lease ids are got through."""
+        return self._sessions("query LIKE '%%ids_by_thousand%%'", 5)
+
+    def _sessions(self, such: str, within_s: float) -> list[int]:
+        asked = f"SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND {such}"
+        deadline = time.monotonic() + within_s
+        while not (found := [pid for (pid,) in self._connection.execute(asked.encode())]):
+            assert time.monotonic() < deadline, f"no session has {such}"
+            time.sleep(0.005)
+        return found
+
+    def cancel(self, pids: list[int]) -> None:
+        for pid in pids:
+            self._connection.execute("SELECT pg_cancel_backend(%s)", (pid,))
+
+    def terminate(self, pids: list[int]) -> None:
+        for pid in pids:
+            self._connection.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Call(threading.Thread):
+    """Something done in a thread of its own, and what came of it."""
+
+    def __init__(self, do: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._do = do
+        self.answer: Any = None
+        self.took_s = 0.0
+        self.start()
+
+    def run(self) -> None:
+        began = time.monotonic()
+        try:
+            self.answer = self._do()
+        except duly.Error as error:
+            self.answer = error
+        self.took_s = time.monotonic() - began
+
+    def end(self, within_s: float = 60) -> Any:
+        self.join(within_s)
+        assert not self.is_alive(), "it does not end"
+        return self.answer
+
+
+def url_of(*servers: PostgresServer) -> str:
+    hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    return f"postgresql://duly@{hosts}/postgres?schema=proof"
+
+
+@pytest.fixture
+def with_standby(postgres_server: Start) -> Iterator[tuple[PostgresServer, PostgresServer, Admin]]:
+    primary = postgres_server()
+    standby = primary.standby(synchronous=True)
+    admin = Admin(primary)
+    yield primary, standby, admin
+    admin.close()
+    standby.resume() if standby.running else None
+    standby.close()
+
+
+def test_claims_that_the_server_lost_are_delivered_again_whichever_topic_notices_first(postgres_server: Start) -> None:
+    """The memory of a topic outlived the server's: only the topic whose connection broke forgot. Four were lost."""
+    server = postgres_server(wal_writer_delay="10s", bgwriter_delay="10s")
+    with duly.connect(url_of(server), consumer="w") as q:
+        for topic, kind in (("first", "queue"), ("jobs", "queue"), ("orders", "log")):
+            q.create_topic(topic, kind=kind, lease=1)
+            if kind == "log":
+                q.create_group(topic, "g")
+            q.publish(topic, [b"%d" % number for number in range(10)])
+            group = "g" if kind == "log" else None
+            # This process has the last turn at it, for good.
+            q.claim(topic, group=group, max_messages=1)[0].ack()
+        lost = {
+            topic: q.claim(topic, group=group, max_messages=4) for topic, group in (("jobs", None), ("orders", "g"))
+        }
+        server.kill()
+        server.start()
+        q.claim("first", max_messages=1)[0].ack()
+        for topic, group in (("jobs", None), ("orders", "g")):
+            came: set[bytes] = set()
+            while batch := q.claim(topic, group=group, max_messages=10, wait=1.5):
+                came.update(batch.payloads)
+                assert q.ack(batch).lost == ()
+            assert came == {b"%d" % number for number in range(1, 10)}
+            assert q.ack(lost[topic]).done == 0
+
+
+def test_a_claim_that_cannot_get_ids_leaves_no_open_transaction_behind(
+    fresh_store_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction was left open on its line, and joined by the next: what it had passed over was skipped for ever."""
+    monkeypatch.setattr(duly.store.postgres.store, "_IDS_A_BLOCK", 3)
+    url = fresh_store_url()
+    seen: list[int] = []
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as admin, duly.connect(url, consumer="w") as q:
+        q.create_topic("orders", kind="log", lease=600)
+        q.create_group("orders", "g")
+        q.publish("orders", [b"%d" % number for number in range(40)])
+        giving = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%ids_by_thousand%' AND pid <> pg_backend_pid()"
+        for _ in range(4):
+            for (pid,) in admin.execute(giving).fetchall():
+                admin.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+            for _ in range(5):
+                seen += [int(payload) for payload in q.claim("orders", group="g", max_messages=2).payloads]
+    assert seen == list(range(40))
+
+
+@pytest.mark.parametrize("end", ["cancel", "terminate"])
+@pytest.mark.parametrize("publish_id", [None, "mine"])
+def test_a_publish_whose_wait_for_the_standby_is_ended_answers_when_the_standby_has_it(
+    with_standby: tuple[PostgresServer, PostgresServer, Admin], end: str, publish_id: str | None
+) -> None:
+    """With an id that Duly made, a repeated publish that found its batch wrote nothing, and so waited for nobody."""
+    primary, standby, admin = with_standby
+    with duly.connect(url_of(primary, standby), consumer="w") as q:
+        q.create_topic("orders", kind="log")
+        standby.pause()
+        call = Call(lambda: q.publish("orders", b"one", publish_id=publish_id))
+        for _ in range(3):
+            getattr(admin, end)(admin.waiting_for_standby())
+            call.join(0.3)
+            assert call.is_alive(), f"answered {call.answer!r}, and the standby does not have it"
+        again = Call(lambda: q.publish("orders", b"one", publish_id="mine")) if publish_id else None
+        time.sleep(0.3)
+        assert again is None or again.is_alive(), "a repeated publish answered, and the standby does not have it"
+        standby.resume()
+        assert isinstance(call.end(), duly.Receipt)
+        assert again is None or again.end().duplicate
+        # What was answered is there when the primary is not.
+        primary.kill()
+        standby.promote()
+        assert [message.payload for message in q.read("orders", offset=0)] == [b"one"]
+
+
+def test_a_publish_in_doubt_is_never_said_not_to_have_been_done(
+    with_standby: tuple[PostgresServer, PostgresServer, Admin],
+) -> None:
+    """Repeated, it waited for a lock, and Busy said: nothing was done. It was stored. So did Timeout and Unavailable."""
+    primary, standby, admin = with_standby
+    with duly.connect(url_of(primary), consumer="w", timeout=3) as q:
+        q.create_topic("orders", kind="log")
+        standby.pause()
+        # Somebody else's commit has the topic's lock, and waits for the standby.
+        with duly.connect(url_of(primary), consumer="other") as other:
+            call = Call(lambda: q.publish("orders", b"one"))
+            admin.cancel(admin.waiting_for_standby())
+            blocking = Call(lambda: other.publish("orders", b"two"))
+            answer = call.end()
+            standby.resume()
+            blocking.end()
+        stored = [message.payload for message in q.read("orders", offset=0)]
+        assert stored.count(b"one") == 1
+        assert isinstance(answer, (duly.PublishUnknown, duly.Receipt)), f"it is stored, and the answer was {answer!r}"
+        if isinstance(answer, duly.PublishUnknown):
+            assert q.publish("orders", b"one", publish_id=answer.publish_id).duplicate
+
+
+def test_a_publish_in_doubt_when_the_server_stays_away_is_unknown(postgres_server: Start) -> None:
+    """The server is killed during the commit: it may have been done. Timeout said that nothing was."""
+    # Commits take a tenth of a second.
+    server = postgres_server(commit_delay="100000", commit_siblings="0")
+    with duly.connect(url_of(server), consumer="w", timeout=2) as q:
+        q.create_topic("orders", kind="log")
+        for _ in range(3):
+            call = Call(lambda: q.publish("orders", b"one"))
+            time.sleep(0.08)
+            server.kill()
+            answer = call.end()
+            assert isinstance(answer, duly.Error)
+            server.start()
+            stored = [message.payload for message in q.read("orders", offset=0)]
+            assert not stored or isinstance(answer, duly.PublishUnknown), f"it is stored, and the answer was {answer!r}"
+            q.purge("orders")
+
+
+STOPS_WHILE_READING = """
+import os, signal, sys
+import duly
+from duly.store.postgres.line import Line
+
+flush, receive = Line.flush, Line._receive
+asked = []
+
+def flush_noting(line):
+    asked[:] = line._under_way
+    return flush(line)
+
+def receive_later(line):
+    if b"blocks" in asked:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return receive(line)
+
+Line.flush, Line._receive = flush_noting, receive_later
+with duly.connect(sys.argv[1]) as q:
+    q.claim("orders", group="g", max_messages=100, max_bytes=60_000_000)
+"""
+
+
+def test_a_process_stopped_while_it_is_being_sent_much_does_not_keep_the_topic(
+    fresh_store_url: Callable[[], str],
+) -> None:
+    """The server, blocked in its answer, is not idle: nothing threw the stopped one out, and Busy was all others got."""
+    url = fresh_store_url()
+    with duly.connect(url, consumer="w") as q:
+        q.create_topic("orders", kind="log")
+        q.create_group("orders", "g")
+        for _ in range(12):
+            q.publish("orders", [os.urandom(900_000) for _ in range(2)])
+        stopped = subprocess.Popen([sys.executable, "-c", STOPS_WHILE_READING, url])
+        try:
+            deadline = time.monotonic() + 20
+            while "T" not in _state(stopped.pid):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            began = time.monotonic()
+            while True:
+                try:
+                    assert len(q.claim("orders", group="g", max_messages=1)) == 1
+                    break
+                except duly.Busy:
+                    assert time.monotonic() - began < 20, "one stopped process keeps the topic"
+            print(f"others went on after {time.monotonic() - began:.1f} s")
+        finally:
+            stopped.send_signal(signal.SIGKILL)
+            stopped.wait()
+
+
+def _state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def test_a_call_ends_when_its_time_is_over_whatever_the_server_does(postgres_server: Start) -> None:
+    """The caller's own thread led the transaction, and waited half a minute for a server that was silent."""
+    server = postgres_server()
+    with duly.connect(url_of(server), consumer="w") as q:
+        q.create_topic("orders", kind="log")
+        server.pause()
+        call = Call(lambda: q.publish("orders", b"one", timeout=2))
+        call.join(8)
+        late = call.is_alive()
+        server.resume()
+        call.end()
+        assert not late, f"it was given 2 s, and took {call.took_s:.0f}"
