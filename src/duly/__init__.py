@@ -64,8 +64,9 @@ if TYPE_CHECKING:
     from . import aio
     from .client.batch import Batch, Delivery, Settled
     from .client.client import Client
-    from .client.connect import connect, list_backups, restore, verify_backups
+    from .client.connect import connect, list_backups, migrate, restore, verify_backups
     from .client.consume import Consumption
+    from .client.moving import Migration
     from .client.producer import Producer
     from .store.contract import Backup
     from .store.sqlite.application import Transaction
@@ -81,6 +82,7 @@ _LAZY = {
     "Bury": "duly.workers.verdict",
     "Client": "duly.client.client",
     "Consumption": "duly.client.consume",
+    "Migration": "duly.client.moving",
     "Producer": "duly.client.producer",
     "Delivery": "duly.client.batch",
     "RetryLater": "duly.workers.verdict",
@@ -90,6 +92,7 @@ _LAZY = {
     "aio": "duly.aio",
     "connect": "duly.client.connect",
     "list_backups": "duly.client.connect",
+    "migrate": "duly.client.connect",
     "restore": "duly.client.connect",
     "verify_backups": "duly.client.connect",
 }
@@ -150,6 +153,7 @@ __all__ = [
     "Member",
     "Message",
     "MessageNotFound",
+    "Migration",
     "NotFound",
     "NotReady",
     "OffsetTruncated",
@@ -185,6 +189,7 @@ __all__ = [
     "aio",
     "connect",
     "list_backups",
+    "migrate",
     "restore",
     "verify_backups",
 ]

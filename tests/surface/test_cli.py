@@ -147,11 +147,12 @@ def examples_of(command: Any) -> list[str]:
 
 COMMANDS = dict(every_command())
 # One that serves does not end by itself: test_cli_serve.py runs its examples.
-# Those that go on for ever, or start a Java, are run elsewhere: test_cli_serve.py, tests/spark.
+# Those that go on for ever, start a Java or need PostgreSQL are run elsewhere: test_cli_serve.py, tests/spark and
+# tests/postgres.
 EXAMPLES = [
     (path, example)
     for path, command in COMMANDS.items()
-    if path != "serve" and not path.startswith("pipeline ")
+    if path not in ("serve", "migrate") and not path.startswith("pipeline ")
     for example in examples_of(command)
 ]
 
@@ -166,7 +167,7 @@ class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
-            + words("backup restore pause resume serve")
+            + words("backup restore migrate pause resume serve")
             + words("health export import events cluster")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
@@ -263,7 +264,7 @@ WITHOUT_NAMES = {
 }
 
 # These make a store, or ask none.
-MADE_OR_NOT_ASKED = ["topics create", "limits", "restore", "serve"]
+MADE_OR_NOT_ASKED = ["topics create", "limits", "restore", "migrate", "serve"]
 
 
 # What is written well and cannot be done, and what the error says.
@@ -327,7 +328,7 @@ class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
-        without_names |= set(words("restore pause resume serve cluster"))
+        without_names |= set(words("restore migrate pause resume serve cluster"))
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)

@@ -23,7 +23,7 @@ __all__ = ["folder", "stocked"]
 # Only who has the file can do these.
 ON_THE_FILE = {"backup", "serve"}
 # No store is asked.
-ANYWHERE = {"limits", "restore"}
+ANYWHERE = {"limits", "restore", "migrate"}
 # Where there is a broker, it is told of: test_cli_cluster.py.
 ABOUT_BROKERS = {"cluster"}
 # They start a Java: tests/spark runs them, on files and on brokers.

@@ -57,6 +57,7 @@ PUBLIC = [
     "Member",
     "Message",
     "MessageNotFound",
+    "Migration",
     "NotFound",
     "NotReady",
     "OffsetTruncated",
@@ -92,6 +93,7 @@ PUBLIC = [
     "aio",
     "connect",
     "list_backups",
+    "migrate",
     "restore",
     "verify_backups",
 ]

@@ -17,6 +17,7 @@ from . import (
     events,
     groups,
     health,
+    migrate,
     pipeline,
     pipeline_replay,
     pipeline_schedule,
@@ -61,6 +62,7 @@ app.add_typer(events.app)
 app.add_typer(clock.app)
 app.add_typer(cluster.app)
 app.add_typer(backup.app)
+app.add_typer(migrate.app)
 pipeline.app.add_typer(pipeline_replay.app)
 pipeline.app.add_typer(pipeline_schedule.app)
 app.add_typer(pipeline.app, name="pipeline")

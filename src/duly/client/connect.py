@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, Duration, SystemClock
 from ..errors import InvalidArgument
@@ -17,7 +18,11 @@ from .arguments import flag, folder_path, whole
 from .client import Client
 from .embedded import Embedded
 
+if TYPE_CHECKING:
+    from .moving import Migration
+
 BROKER_SCHEME = "duly://"
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
 def connect(
@@ -52,7 +57,7 @@ def open_home(
 ) -> Embedded:
     """Opens a store in this process."""
     keeps_time = clock or SystemClock()
-    if isinstance(store, str) and store.startswith(("postgresql://", "postgres://")):
+    if isinstance(store, str) and store.startswith(POSTGRES_SCHEMES):
         return Embedded(_postgres(store, keeps_time, on_event))
     path = _store_path(store)
     from ..store.sqlite.store import SqliteStore
@@ -64,7 +69,7 @@ def _postgres(url: str, clock: Clock, on_event: Listener | None) -> Callable[[],
     try:
         from ..store.postgres.store import PostgresStore
     except ImportError as error:
-        raise InvalidArgument(f"PostgreSQL needs psycopg: pip install 'duly[postgres]' ({error}).") from error
+        raise _no_psycopg(error) from error
     return lambda: PostgresStore(url, clock=clock, listener=on_event)
 
 
@@ -106,6 +111,52 @@ def restore(
     which = None if number is None else whole(number, "number")
     source, replace = folder_path(folder), flag(force, "force")
     return put_back(source, path, schema=SCHEMA, number=which, force=replace, on_progress=on_progress)
+
+
+def migrate(
+    source: str | os.PathLike[str],
+    destination: str,
+    *,
+    verify: bool = False,
+    give_up: bool = False,
+    on_progress: Progress | None = None,
+) -> Migration:
+    """Moves a store from its file into PostgreSQL, `postgresql://…?schema=NAME`, where nothing else may be.
+
+    Everything moves, and stays the same: ids, leases and their tokens, due times. Nobody may have the file open. Run
+    again after it was cut short, it goes on; then the file is left paused, and the application changes its address and
+    nothing else. `verify`: copies nothing, and says which tables differ. `give_up`: ends a move that was cut short; the
+    file is the store again.
+    """
+    path = _store_path(source)
+    if path == ":memory:":
+        raise InvalidArgument("A store in memory ends with its client: only a file can move.")
+    if not isinstance(destination, str) or not destination.startswith(POSTGRES_SCHEMES):
+        raise InvalidArgument("A store moves from a file to PostgreSQL: give postgresql://host/database?schema=NAME.")
+    if flag(verify, "verify") and flag(give_up, "give_up"):
+        raise InvalidArgument("verify and give_up are two things: ask for one.")
+    from ..store.sqlite.departure import Departure
+    from . import moving
+
+    arrival = _arrival()
+    with closing(Departure(path)) as leaving, closing(arrival(destination)) as arriving:
+        if verify:
+            return moving.compare(leaving, arriving, on_progress)
+        if give_up:
+            return moving.give_up(leaving, arriving)
+        return moving.move(leaving, arriving, on_progress)
+
+
+def _arrival() -> Callable[[str], Any]:
+    try:
+        from ..store.postgres.arrival import Arrival
+    except ImportError as error:
+        raise _no_psycopg(error) from error
+    return Arrival
+
+
+def _no_psycopg(error: ImportError) -> InvalidArgument:
+    return InvalidArgument(f"PostgreSQL needs psycopg: pip install 'duly[postgres]' ({error}).")
 
 
 def _addresses(url: str) -> tuple[str, ...]:

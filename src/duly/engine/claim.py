@@ -13,7 +13,7 @@ from .agenda import FORGET, schedule_store
 from .claimed import Claim, Claimed
 from .find import find_group, find_topic
 from .log_claim import LogClaiming
-from .pause import is_paused
+from .pause import is_paused, refuse_if_moved
 from .queue_claim import claim_queue
 
 
@@ -47,6 +47,7 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
 def _find(tx: Transaction, tenant: str, name: str, group: str) -> tuple[TopicRow, GroupRow]:
     topic = find_topic(tx, tenant, name)
     found = find_group(tx, topic, group)
+    refuse_if_moved(tx)
     return replace(topic, paused=True) if is_paused(tx) else topic, found
 
 

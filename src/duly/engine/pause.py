@@ -6,17 +6,23 @@ gives nothing back, retention rests, cron does not tick. Publishing goes on, and
 A restored store opens paused (store/sqlite/restore.py). The leases in it were given by the store it is a copy of,
 whose tokens are refused here: nobody can settle them. So resuming it frees them, at once and without counting an
 attempt; to let them run out would hold their messages for as long, and take them for the victims of a crash.
+
+A store that moved (`duly migrate`) stays behind paused, and refuses to publish and to claim: who still comes should be
+where it went, and would neither notice nor be served. Resumed, it is a store like any other, with the same messages
+as the one that it became.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from ..errors import Conflict
 from ..store.contract import LEASED, Transaction
 from .release import release_rows
 
 BY_HAND = "paused by hand"
 RESTORED = "restored"
+MOVED = "moved to "
 # Partitions share so many slots of the bell: ringing these wakes everyone.
 _EVERYONE = range(1024)
 
@@ -30,11 +36,24 @@ class PauseStore(msgspec.Struct, frozen=True):
 
 def is_paused(tx: Transaction) -> bool:
     """Whether the whole store is paused."""
+    return bool(_why(tx))
+
+
+def refuse_if_moved(tx: Transaction) -> None:
+    """Raises Conflict in a store that has moved elsewhere."""
+    if _why(tx).startswith(MOVED):
+        raise Conflict(
+            f"This store has {_why(tx)}. Nothing was done: connect there. To use this one all the same, beside the "
+            "other, with the messages of both: duly resume."
+        )
+
+
+def _why(tx: Transaction) -> str:
     why: str | None = tx.recall(("paused",))
     if why is None:
         why = tx.store_paused() or ""
         tx.remember(("paused",), why)
-    return bool(why)
+    return why
 
 
 def pause_store(tx: Transaction, command: PauseStore) -> None:

@@ -36,6 +36,7 @@ from .gone import PUBLISH_MS_MAX, REPEATABLE_MARK, find_gone
 from .incoming import Checked
 from .inquiry import ids_in_use
 from .limited import keeps_slot
+from .pause import refuse_if_moved
 from .read import offset_at
 from .record import record
 
@@ -185,6 +186,7 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
     topic = find_topic(tx, command.tenant, command.topic)
     if topic.name[0] == "$":
         raise InvalidArgument(f"{topic.name!r} is Duly's own: read it, or claim from it.")
+    refuse_if_moved(tx)
     made = command.publish_id.startswith(MADE_PUBLISH_ID_MARK)
     if not made or command.repeated:
         known = tx.receipt(topic, command.publish_id)

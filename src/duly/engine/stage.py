@@ -40,6 +40,7 @@ from .columns import Columns
 from .find import find_topic, head_of
 from .incoming import Checked
 from .inquiry import ids_in_use
+from .pause import refuse_if_moved
 from .publish import Repeated, Tail, Tails, check_due, check_kind, check_sizes, repeated_ids, route, split
 
 # Blocks admitted by one transaction: about 10 ms, on a queue 20.
@@ -320,4 +321,5 @@ def _find(tx: Transaction, tenant: str, name: str) -> TopicRow:
     topic = find_topic(tx, tenant, name)
     if topic.name[0] == "$":
         raise InvalidArgument(f"{topic.name!r} is Duly's own: read it, or claim from it.")
+    refuse_if_moved(tx)
     return topic

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from ...errors import IncompatibleStore
+from ..sql.moving import decode_mark
 from .statements import migrations
 
 SCHEMA = len(migrations())
@@ -21,18 +22,29 @@ _WORKS_FROM = 1
 # PostgreSQL versions that are tested.
 _SERVER_MIN = 150000
 # An arbitrary number that other programs are unlikely to lock.
-_LOCK = 0x64756C79
+LOCK = 0x64756C79
+# The key under which a store that is on its way here says so.
+MOVING = "moving"
 
 
-def prepare(connection: psycopg.Connection[Any], schema: str) -> tuple[str, int]:
-    """Creates or upgrades the schema; answers the store's incarnation, and the number its locks go by."""
+def prepare(connection: psycopg.Connection[Any], schema: str, *, arriving: bool = False) -> tuple[str, int]:
+    """Creates or upgrades the schema; answers the store's incarnation, and the number its locks go by.
+
+    A store that is on its way here is for none but the one who brings it (arrival.py).
+    """
     if connection.info.server_version < _SERVER_MIN:
         raise IncompatibleStore(f"PostgreSQL {connection.info.server_version // 10000} is too old: 15 or newer.")
-    found = _meta(connection, schema)
-    if not _fits(found):
+    found = read_meta(connection, schema)
+    if not fits(found):
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             found = _migrate(connection, schema)
+    if MOVING in found and not arriving:
+        source = decode_mark(found[MOVING]).source
+        raise IncompatibleStore(
+            f"A store is on its way into the schema {schema!r}, from {source}, and has not arrived. Run `duly migrate` "
+            "again there, and it goes on."
+        )
     space = connection.execute("SELECT %s::regnamespace::oid::bigint", (schema,)).fetchone()
     assert space is not None
     # As a signed number: that is what locks are named by.
@@ -40,7 +52,7 @@ def prepare(connection: psycopg.Connection[Any], schema: str) -> tuple[str, int]
     return found["incarnation"], number - 2**32 if number >= 2**31 else number
 
 
-def _fits(found: dict[str, str]) -> bool:
+def fits(found: dict[str, str]) -> bool:
     """Whether a store is as this Duly knows it, or newer and only more."""
     if not found.get("incarnation"):
         return False
@@ -48,7 +60,8 @@ def _fits(found: dict[str, str]) -> bool:
     return version == SCHEMA or (version > SCHEMA and int(found.get("works_from", version)) <= SCHEMA)
 
 
-def _meta(connection: psycopg.Connection[Any], schema: str) -> dict[str, str]:
+def read_meta(connection: psycopg.Connection[Any], schema: str) -> dict[str, str]:
+    """What the store says of itself; nothing, where there is none."""
     known = connection.execute("SELECT to_regclass(%s)", (f"{schema}.meta",)).fetchone()
     if known is None or known[0] is None:
         return {}
@@ -56,9 +69,9 @@ def _meta(connection: psycopg.Connection[Any], schema: str) -> dict[str, str]:
 
 
 def _migrate(connection: psycopg.Connection[Any], schema: str) -> dict[str, str]:
-    found = _meta(connection, schema)
+    found = read_meta(connection, schema)
     version = int(found.get("schema", 0))
-    if _fits(found):
+    if fits(found):
         return found
     if version > SCHEMA:
         raise IncompatibleStore(f"The store has schema {version}; this Duly knows {SCHEMA}. Use a newer Duly.")

@@ -27,6 +27,7 @@ from ...health import Finding
 from ...member import Member
 from ..bell import SLOTS, Ticket
 from ..contract import Backup, Progress, Verb
+from ..sql.moving import decode_mark
 from .application import Transaction, held_here, joined
 from .backup import back_up
 from .bell import FileBell
@@ -45,6 +46,8 @@ from .writer import Writer
 
 MEMORY = ":memory:"
 SCHEMA = 6
+# The key under which a store that is being moved elsewhere says so (departure.py).
+MOVING = "moving"
 # The WAL-reset corruption bug is fixed from here on.
 SQLITE_MIN = (3, 51, 3)
 
@@ -216,6 +219,7 @@ class SqliteStore:
         connection.execute("BEGIN")
         try:
             meta = dict(connection.execute("SELECT key, value FROM duly_meta"))
+            self._refuse_if_moving(meta)
             if meta.get("schema") != str(SCHEMA) or not meta.get("incarnation"):
                 return None
             self._start_clock(connection)
@@ -226,6 +230,7 @@ class SqliteStore:
     def _migrate_inside(self, connection: apsw.Connection) -> str:
         known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'duly_meta'").fetchone()
         meta = dict(connection.execute("SELECT key, value FROM duly_meta")) if known else {}
+        self._refuse_if_moving(meta)
         version = int(meta.get("schema", 0))
         if version > SCHEMA:
             raise IncompatibleStore(f"{self.path} has schema {version}; this Duly knows {SCHEMA}. Use a newer Duly.")
@@ -239,6 +244,14 @@ class SqliteStore:
             connection.execute(put, ("incarnation", incarnation))
         self._start_clock(connection)
         return str(incarnation)
+
+    def _refuse_if_moving(self, meta: dict[str, str]) -> None:
+        if MOVING in meta:
+            where = decode_mark(meta[MOVING]).destination
+            raise IncompatibleStore(
+                f"{self.path} is on its way to {where}, and has not arrived. Run `duly migrate` again, and it goes on; "
+                "or have the file back with `duly migrate --give-up`."
+            )
 
     def _start_clock(self, connection: apsw.Connection) -> None:
         if self._kept is not None:
