@@ -55,8 +55,8 @@ def test_packed_or_not_the_events_are_the_same(home: Home) -> None:
     q.create_topic("t", kind="queue", lease=30)
     q.publish("t", [duly.Message(b"x", id=f"m{number}", priority=number % 3) for number in range(6)])
     q.claim("t", max_messages=4)[1].ack()
-    before, of_one = list(q.events()), history(q, "t", "m3")
     assert unpacked(home)
+    before, of_one = list(q.events()), history(q, "t", "m3")
     pack(home)
     assert list(q.events()) == before
     assert history(q, "t", "m3") == of_one

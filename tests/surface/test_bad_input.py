@@ -467,7 +467,8 @@ def test_a_bad_consumer_name(stage: Stage) -> None:
 def test_a_bad_store(stage: Stage, tmp_path: Any) -> None:
     (tmp_path / "not.duly").write_bytes(b"this is no database, only a text that is long enough to be looked at" * 20)
     all_refused(stage, lambda q, v: duly.connect(v), [None, 5, b"x", "", "a\0b", {}], Refused, "store")
-    all_refused(stage, lambda q, v: duly.connect(v), ["postgresql://x", "duly://", "duly://x:y"], Refused, "://")
+    all_refused(stage, lambda q, v: duly.connect(v), ["mysql://x", "duly://", "duly://x:y"], Refused, "://")
+    all_refused(stage, lambda q, v: duly.connect(f"postgresql://x/y?schema={v}"), ["", "A b", "1"], Refused, "schema")
     all_refused(
         stage, lambda q, v: duly.connect(v), [tmp_path, tmp_path / "not.duly"], duly.IncompatibleStore, str(tmp_path)
     )

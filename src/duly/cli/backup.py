@@ -61,7 +61,7 @@ def _take(session: Session, folder: str, keep: int | None, rate: int | None) -> 
     session.must_be_file("A backup is taken of the store's own file, on the machine where that is;")
     with session.client() as client, amount("Backing up") as on_progress:
         taken = client.backup(folder, keep=keep, rate=rate, on_progress=on_progress)
-    sentence = f"Backup {taken.number} of {session.store} is in {folder}: {human_size(taken.bytes)}"
+    sentence = f"Backup {taken.number} of {session.shown} is in {folder}: {human_size(taken.bytes)}"
     session.show.outcome(f"{sentence}, {human_size(taken.new_bytes)} of it new.", _document(taken))
 
 
@@ -136,7 +136,7 @@ def pause(session: Session) -> None:
     """Stop all deliveries, of every topic and tenant. Publishing goes on; nothing is dropped by age."""
     with session.client() as client:
         client.pause_store()
-    session.show.outcome(f"{session.store} is paused.", {"store": session.store, "paused": True})
+    session.show.outcome(f"{session.shown} is paused.", {"store": session.shown, "paused": True})
 
 
 @command(app, "resume", examples=["duly resume"])
@@ -144,7 +144,7 @@ def resume(session: Session) -> None:
     """Start deliveries again, after a pause or a restore."""
     with session.client() as client:
         client.resume_store()
-    session.show.outcome(f"{session.store} delivers again.", {"store": session.store, "paused": False})
+    session.show.outcome(f"{session.shown} delivers again.", {"store": session.shown, "paused": False})
 
 
 def _document(backup: Backup) -> dict[str, Any]:

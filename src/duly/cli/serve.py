@@ -72,7 +72,7 @@ def _say(session: Session, host: str, served: Served) -> None:
     """Where it listens, for whoever waits for that."""
     url, http = f"duly://{host}:{served.flight.port}", f"http://{host}:{served.http.port}"
     document = {
-        "store": session.store,
+        "store": session.shown,
         "url": url,
         "http_url": http,
         "http_port": served.http.port,
@@ -80,7 +80,7 @@ def _say(session: Session, host: str, served: Served) -> None:
         "pid": os.getpid(),
     }
     session.show.outcome(
-        f"Serving {session.store} at {url} and {http} (its page: {http}/docs). Ctrl-C ends it.", document
+        f"Serving {session.shown} at {url} and {http} (its page: {http}/docs). Ctrl-C ends it.", document
     )
     sys.stdout.flush()
 

@@ -14,6 +14,7 @@ The tenant is --tenant's, else the profile's that was named; that of `default` c
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -74,6 +75,10 @@ JsonOption = Annotated[
 ]
 
 
+# In a URL: behind the name of a user, or as an option.
+_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*(?=@)|(?<=[?&])password=[^&]*&?")
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """Where to go and for whom, as it stands on the line, before the command's name and after it."""
@@ -122,6 +127,11 @@ class Session:
     def show(self) -> Show:
         """Where results go."""
         return Show(as_json=self.as_json)
+
+    @property
+    def shown(self) -> str:
+        """The place as it may be printed: without a password."""
+        return _PASSWORD.sub(lambda found: found[1] or "", self.store)
 
     @property
     def on_broker(self) -> bool:

@@ -52,7 +52,7 @@ def create(
     wanted = merged(given, retry=RetryPolicy(), retention=TopicSettings(str(kind)).kept)
     with session.client(create=True) as client:
         made = client.create_topic(topic, kind=str(kind), exist_ok=exist_ok, partitions=partitions, **wanted)
-    session.show.outcome(f"Topic {topic!r} is there: a {made.kind} in {session.store}.", topic_document(made))
+    session.show.outcome(f"Topic {topic!r} is there: a {made.kind} in {session.shown}.", topic_document(made))
 
 
 @command(app, "list", examples=["duly topics list", "duly topics list --json"])

@@ -44,11 +44,12 @@ class Address:
             keepalives_interval=self._given.get("keepalives_interval", 2),
             keepalives_count=self._given.get("keepalives_count", 3),
         )
-        # Whoever holds a topic's lock and says nothing, because it was stopped or cut off, is thrown out; so is one that
-        # does not take the answers it asked for, which counts as neither idle nor silent (tcp_user_timeout).
+        # Whoever holds a topic's lock and says nothing, because it was stopped or cut off, is thrown out; so is one
+        # that does not take the answers it asked for, which counts as neither idle nor silent (tcp_user_timeout).
         connection.execute(
             f"SET search_path = {self.schema}; SET lock_timeout = '10s'; "
-            "SET idle_in_transaction_session_timeout = '10s'; SET tcp_user_timeout = '10s'; SET client_min_messages = warning; SET timezone = 'UTC'; "
+            "SET idle_in_transaction_session_timeout = '10s'; SET tcp_user_timeout = '10s'; "
+            "SET client_min_messages = warning; SET timezone = 'UTC'; "
             "SET plan_cache_mode = force_generic_plan; SET jit = off"
         )
         return connection

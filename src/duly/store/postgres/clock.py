@@ -2,8 +2,8 @@
 
 A reading was taken before its answer arrived: reading plus time since then is never ahead of the server. Of the
 readings of the last seconds the one that is furthest ahead is the best; older ones are forgotten, so that the server's
-clock is followed wherever it goes. Whether a message is due is never decided by this, only by the reading of the
-transaction that looks; waits and made publish ids go by it.
+clock is followed wherever it goes, and one that is set back is believed at once. What is reckoned is never ahead of the
+server, so nothing is delivered early by it; without a reading of the last second it is not gone by (writer.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ...clock import HOST, ClockReading, from_ms, monotonic_s
 
 _REMEMBERED_S = 10.0
 _STEP_S = 0.05
+_FRESH_S = 1.0
 
 
 class PostgresClock:
@@ -41,6 +42,11 @@ class PostgresClock:
             while self._readings[0][0] < got - _REMEMBERED_S:
                 self._readings.popleft()
         return server_us // 1000
+
+    def is_fresh(self) -> bool:
+        """Whether there was a reading of late; without one nothing should be decided by it."""
+        with self._lock:
+            return bool(self._readings) and self._readings[-1][0] > monotonic_s() - _FRESH_S
 
     def now_ms(self) -> int:
         with self._lock:

@@ -12,8 +12,9 @@ _DISK_FULL, _READ_ONLY, _IN_RECOVERY = "53100", "25006", "57P03"
 # It goes away, or came up anew: another connection may find another server.
 GOING_AWAY = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", _READ_ONLY})
 # What the next try may find otherwise.
-CHANGED = "DU001"
-PASSING = frozenset({_DEADLOCK, _SERIALIZATION, "23505", CHANGED})
+# Somebody else had a turn; somebody has changed a lease, or is about to.
+CHANGED, TAKEN = "DU001", "DU002"
+PASSING = frozenset({_DEADLOCK, _SERIALIZATION, "23505", CHANGED, TAKEN})
 
 
 def translate(error: Exception) -> Error:
@@ -21,7 +22,7 @@ def translate(error: Exception) -> Error:
     if isinstance(error, Error):
         return error
     if isinstance(error, Refused):
-        if error.state == CHANGED:
+        if error.state in (CHANGED, TAKEN):
             return Busy("An application's transaction is settling the same messages. Nothing was done; try again.")
         if error.state in (_LOCK_NOT_AVAILABLE, _CANCELLED, _DEADLOCK):
             return Busy("Others are at work on this topic, for longer than usual. Nothing was done; try again.")

@@ -6,8 +6,8 @@ anybody else wrote to it since: so the last turn at it is written down, once for
     lock had ──▶ the last turn is mine  ──▶ what I remember is true
              └──▶ it is somebody else's ──▶ forgotten, but for definitions; the first that I write says it is mine now
 
-A server that went down may have lost claims, which are not waited for: then what is remembered of them never was. It took
-all lines with it. So on a line that was opened after the last turn, nothing remembered is trusted.
+A server that went down may have lost claims, which are not waited for: then what is remembered of them never was. It
+took all lines with it. So on a line that was opened after the last turn, nothing remembered is trusted.
 
 Definitions (settings, groups, pauses) are counted for the whole store; when the count moved, they are forgotten, too.
 """
@@ -42,6 +42,8 @@ class Seat:
         "definitions",
         "epoch",
         "jobs",
+        "kept_until",
+        "lingers",
         "mail_floor",
         "memory",
         "memory_at",
@@ -74,6 +76,10 @@ class Seat:
         self.epoch = _new_epoch()
         # Until then it looks how things stand before it computes anything (monotonic seconds).
         self.careful_until = 0.0
+        # Until then its lock is kept between transactions; 0: it is not.
+        self.kept_until = 0.0
+        # Whoever keeps it waits for the next job.
+        self.lingers = False
 
     def forget(self, *, definitions: bool) -> None:
         """Somebody else wrote."""
@@ -89,6 +95,7 @@ class Seat:
         self.turn = -1
         self.topic_id = None
         self.definitions = None
+        self.lingers = False
 
 
 def topic_of(command: Any) -> str | None:

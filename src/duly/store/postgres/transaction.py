@@ -27,6 +27,7 @@ from ..contract import (
     BlockMeta,
     DeadRow,
     Head,
+    HoleRow,
     LeaseRow,
     LooseRow,
     QueueRow,
@@ -105,6 +106,8 @@ class PostgresTransaction(SqlTransaction):
         self.take_mail: Callable[[], bool] | None = None
         # Below it nothing more comes into the inbox, once this is committed.
         self.mail_floor = 0
+        # Rows that were asked for at the beginning, for the first who wants them.
+        self._hinted: dict[tuple[str, int], list[Any]] = {}
         # A reader's states: it remembers nothing.
         self._states: dict[int, State] = {}
 
@@ -166,6 +169,21 @@ class PostgresTransaction(SqlTransaction):
         self.line.command(b"ROLLBACK TO duly")
         self.line.command(b"RELEASE duly")
         self.line.flush()
+
+    # What is known from the beginning (hints.py)
+
+    def begin_with_head(self, partition: int, rows: list[Any], newest: list[Any]) -> None:
+        if rows:
+            self.remember(("head", partition), _head(rows[0], newest))
+
+    def begin_with_queue(self, partition: int, state: list[Any], runs: list[Any], holes: list[Any]) -> None:
+        self._set_state(partition, _state_of(state[0] if state else None))
+        self._hinted["runs", partition] = runs
+        self._hinted["holes", partition] = holes
+
+    def begin_with_lows(self, partition: int, group: int, loose: int | None, lease: int | None) -> None:
+        self.remember(("loose low", partition), _NEVER if loose is None else loose)
+        self.remember(("lease low", partition, group), _NEVER if lease is None else lease)
 
     # Locks
 
@@ -240,10 +258,7 @@ class PostgresTransaction(SqlTransaction):
         rows, newest = self.line.ask_all([(self._sql["head"], place), (self._sql["block_newest"], place)])
         if not rows:
             raise StoreError(f"Partition {partition} is gone from the store. Run `duly doctor`.")
-        first_offset, next_offset, published_at, archived_to, archive_from, look_at = rows[0]
-        if newest:
-            next_offset, published_at = max(next_offset, newest[0][0]), max(published_at, newest[0][1])
-        return Head(first_offset, next_offset, published_at, archived_to, archive_from, look_at)
+        return _head(rows[0], newest)
 
     def block_insert(
         self, tenant_id: int, partition: int, meta: BlockMeta, block: Any, stored: bytes, chunk: int | None = None
@@ -462,12 +477,7 @@ class PostgresTransaction(SqlTransaction):
     def _state(self, partition: int) -> State:
         state: State | None = self.recall(("state", partition)) or self._states.get(partition)
         if state is None:
-            row = self._one("queue", partition=partition)
-            if row is None:
-                state = State(0, QueueRow(), {})
-            else:
-                absorbed_to, taken, times, positions, n = row
-                state = State(n, QueueRow(absorbed_to, taken, _times.decode(times)), _positions.decode(positions))
+            state = _state_of(self._one("queue", partition=partition))
             self._set_state(partition, state)
         return state
 
@@ -506,8 +516,13 @@ class PostgresTransaction(SqlTransaction):
 
     def runs(self, tenant_id: int, partition: int) -> list[RunRow]:
         positions = self._state(partition).positions
-        rows = super().runs(tenant_id, partition)
+        hinted = self._hinted.pop(("runs", partition), None)
+        rows = super().runs(tenant_id, partition) if hinted is None else [RunRow(*row) for row in hinted]
         return [replace(row, pos=positions[row.id]) if row.id in positions else row for row in rows]
+
+    def holes(self, tenant_id: int, partition: int) -> list[HoleRow]:
+        hinted = self._hinted.pop(("holes", partition), None)
+        return super().holes(tenant_id, partition) if hinted is None else [HoleRow(*row) for row in hinted]
 
     def runs_move(self, tenant_id: int, partition: int, positions: Mapping[int, int]) -> None:  # noqa: ARG002
         state = self._state(partition)
@@ -603,3 +618,18 @@ class PostgresTransaction(SqlTransaction):
     def give_back_space(self, pages_max: int) -> bool:  # noqa: ARG002
         self.aftermath.freed = True
         return False
+
+
+def _head(row: Any, newest: list[Any]) -> Head:
+    """A partition's bounds, of its row and its newest block."""
+    first_offset, next_offset, published_at, archived_to, archive_from, look_at = row
+    if newest:
+        next_offset, published_at = max(next_offset, newest[0][0]), max(published_at, newest[0][1])
+    return Head(first_offset, next_offset, published_at, archived_to, archive_from, look_at)
+
+
+def _state_of(row: Any) -> State:
+    if row is None:
+        return State(0, QueueRow(), {})
+    absorbed_to, taken, times, positions, n = row
+    return State(n, QueueRow(absorbed_to, taken, _times.decode(times)), _positions.decode(positions))

@@ -13,6 +13,12 @@ pool.
 
 The main thread never leads: a signal's exception could come up between any two steps.
 
+    careful    BEGIN, enter ══▶ the lock, whose turn it was, what is needed ══▶ computed ══▶ written, COMMIT
+    trusting   computed from what is remembered ══▶ BEGIN, guard, written, COMMIT    (refused whole if it was not true)
+
+Where nobody else works on a topic, one trip makes a transaction. Where somebody does, guards fail; then it is looked
+first for a while, and whoever is busy keeps the topic for some milliseconds (see _stays).
+
 A commit that was cancelled while it waited for its synchronous standby is reported as done, with a warning alone
 ("might not have been replicated"): it is in doubt here.
 
@@ -44,6 +50,7 @@ from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_t
 from .bell import NotifyBell
 from .clock import PostgresClock
 from .faults import CHANGED, GOING_AWAY, PASSING, translate
+from .hints import hints_of
 from .inbox import take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
@@ -63,7 +70,12 @@ _SUBMITTED_S = 20.0
 _AGAIN_S_MAX = 1.0
 # How often a transaction is run again that another one got in the way of.
 _TRIES = 8
-_CAREFUL_S = 0.1
+# How long it is looked how things stand first, after somebody else had a turn.
+_CAREFUL_S = 0.5
+# From so many callers on a topic that others want, too, is kept; for so long; and waited so long for the next.
+_MANY_JOBS = 3
+_KEPT_S = 0.02
+_LINGER_S = 0.002
 
 
 class Doubt(StoreError):
@@ -168,6 +180,8 @@ class PostgresWriter:
         self._count += 1
         self._cost += job.cost
         if seat.busy:
+            if seat.lingers:
+                self._changed.notify_all()
             return None
         seat.busy = True
         self._busy += 1
@@ -233,7 +247,7 @@ class PostgresWriter:
             self._lead(seat, None)
 
     def _lead(self, seat: Seat, own: Job | None) -> None:
-        """Serves a seat until nothing waits there; a caller's thread, until its own job is done, or cannot be for now."""
+        """Serves a seat until nothing waits there; a caller's thread, until its own job is done or put off."""
         pause = _AGAIN_S
         while True:
             done = self._transact(seat)
@@ -290,24 +304,57 @@ class PostgresWriter:
         try:
             with self._pool.line() as line:
                 aftermath = self._attempt(line, seat, jobs)
+                while self._stays(line, seat, len(jobs)):
+                    self._conclude(jobs, aftermath)
+                    jobs.clear()
+                    aftermath = Aftermath()
+                    aftermath = self._attempt(line, seat, jobs)
         except LineLost as error:
             seat.doubt()
+            seat.kept_until = 0.0
             self._cache.clear()
             self._put_back(seat, jobs)
             self._turn_away(seat, error)
             return False
         except Doubt as error:
             seat.doubt()
+            seat.kept_until = 0.0
             self._cache.clear()
             jobs = self._repeat(seat, jobs, error)
         except Error as error:
             jobs = jobs or self._take(seat)
             self._answer_all(jobs, error)
+        self._conclude(jobs, aftermath)
+        return True
+
+    def _conclude(self, jobs: Sequence[Job], aftermath: Aftermath) -> None:
+        """What follows a commit: those who wait are woken, callers answered, events told."""
         self._bell.ring(aftermath.rings)
         self._finish(jobs)
         for event in aftermath.events:
             tell(event, self._listener)
-        return True
+
+    # Staying
+
+    def _stays(self, line: Line, seat: Seat, served: int) -> bool:
+        """Whether the topic is kept for another transaction at once, though others want it; if not, it is let go of.
+
+        Where several brokers are busy on one topic each would have it for one small transaction and find all it
+        remembers outdated. So whoever has many callers keeps it for some milliseconds, and waits a moment for the next.
+        """
+        if not seat.kept_until:
+            return False
+        with self._changed:
+            left = seat.kept_until - monotonic_s()
+            if left > 0 and not seat.jobs and served >= _MANY_JOBS and not self._closing:
+                seat.lingers = True
+                self._changed.wait(min(left, _LINGER_S))
+                seat.lingers = False
+            stays = bool(seat.jobs) and seat.kept_until > monotonic_s()
+        if not stays:
+            seat.kept_until = 0.0
+            line.ask(self._sql["unlock"], {"space": self._space, "key": seat.topic_id})
+        return stays
 
     def _turn_away(self, seat: Seat, error: LineLost) -> None:
         """Jobs that nobody waits for are not kept for ever for a server that does not come back."""
@@ -380,8 +427,9 @@ class PostgresWriter:
                 raise
             except Exception as error:
                 # Whatever it was: a transaction left open would shut everyone out.
-                self._roll_back(line, seat)
-                if isinstance(error, Refused) and error.state == CHANGED:
+                changed = isinstance(error, Refused) and error.state == CHANGED
+                self._roll_back(line, seat, nothing_read=changed)
+                if changed:
                     # Somebody else is at this topic, too: it is looked at before anything is computed, for a while.
                     seat.careful_until = monotonic_s() + _CAREFUL_S
                 if isinstance(error, Refused) and error.state in GOING_AWAY:
@@ -401,27 +449,39 @@ class PostgresWriter:
         line.command(b"BEGIN")
         if seat.topic_id is None:
             return self._begin_cold(line, seat)
-        if seat.turn >= 0 and seat.begun_at > seat.careful_until and line.opened_at <= seat.memory_at:
+        now = seat.begun_at
+        trusts = seat.turn >= 0 and line.opened_at <= seat.memory_at and self._server_clock.is_fresh()
+        if trusts and (seat.kept_until or now > seat.careful_until):
             return self._begin_trusting(line, seat)
-        seat.careful_until = 0.0
+        if now < seat.careful_until and len(seat.jobs) >= _MANY_JOBS and not seat.kept_until:
+            line.put(sql["keep"], {"space": self._space, "key": seat.topic_id})
+            seat.kept_until = now + _KEPT_S
         asked = {"space": self._space, "topic": seat.topic_id, "floor": seat.mail_floor}
-        now_us, n, session, next_id, definitions, has_mail = line.ask(sql["enter"], asked)[0]
+        hints = hints_of(seat.memory, seat.tenant, seat.name)
+        entered, *hinted = line.ask_all([(sql["enter"], asked), *hints.asked(sql)])
+        now_us, n, session, next_id, definitions, has_mail = entered[0]
         turn = Turn(n or 0, session or 0, next_id or 0)
         if definitions != seat.definitions:
             seat.forget(definitions=True)
             seat.definitions = definitions
             if self._is_another(line, seat):
                 line.command(b"ROLLBACK")
+                self._let_go(line, seat)
                 return self._begin(line, seat)
         elif line.opened_at > seat.memory_at:
             seat.forget(definitions=True)
             seat.mail_floor = 0
         elif turn.session != self._session or turn.n != seat.turn:
             seat.forget(definitions=False)
+            hints.useful = True
+            if turn.session:
+                seat.careful_until = now + _CAREFUL_S
         seat.next_id = turn.next_id
         tx = self._transaction(line, self._time(now_us), seat.memory, {seat.topic_id: turn})
         tx.epoch = seat.epoch
         tx.mail_floor = seat.mail_floor
+        if hints.useful:
+            hints.apply(tx, hinted)
         if has_mail:
             self._take_mail(tx, seat)
         tx.take_mail = lambda: self._take_mail(tx, seat)
@@ -463,6 +523,12 @@ class PostgresWriter:
         took, tx.wrote = tx.wrote, tx.wrote or wrote
         tx.take_mail = again
         return took
+
+    def _let_go(self, line: Line, seat: Seat) -> None:
+        """Whatever was kept of a topic beyond its transaction is free again."""
+        if seat.kept_until:
+            seat.kept_until = 0.0
+            line.ask(self._sql["unlock_all"], {})
 
     def _is_another(self, line: Line, seat: Seat) -> bool:
         """Whether the topic was deleted meanwhile, and perhaps made again."""
@@ -550,13 +616,22 @@ class PostgresWriter:
         seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
         seat.memory_at = seat.begun_at
 
-    def _roll_back(self, line: Line, seat: Seat) -> None:
-        """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
-        seat.doubt()
-        self._cache.clear()
+    def _roll_back(self, line: Line, seat: Seat, *, nothing_read: bool = False) -> None:
+        """Leaves the transaction, whatever is left of it, and trusts nothing remembered.
+
+        Of one that was refused before it read anything nothing is in the cache; and what it remembered is forgotten by
+        the next, which looks first.
+        """
+        if nothing_read:
+            seat.memory.undo_to(0)
+            seat.turn = -1
+        else:
+            seat.doubt()
+            self._cache.clear()
         line.settle()
         line.command(b"ROLLBACK")
         line.flush()
+        self._let_go(line, seat)
 
 
 def _is_repeated(job: Job) -> bool:

@@ -439,7 +439,7 @@ $$;
 CREATE FUNCTION expect(changed BIGINT, wanted BIGINT) RETURNS VOID LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF changed <> wanted THEN
-        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU001';
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
     END IF;
 END
 $$;

@@ -29,5 +29,15 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
 -- lock
 SELECT pg_advisory_xact_lock(:space::INTEGER, :key::INTEGER)::TEXT;
 
+-- keep
+-- A lock that outlasts the transaction, for a few milliseconds. A process that is stopped meanwhile is thrown out.
+SELECT pg_advisory_lock(:space::INTEGER, :key::INTEGER)::TEXT || set_config('idle_session_timeout', '5s', false);
+
+-- unlock
+SELECT pg_advisory_unlock(:space::INTEGER, :key::INTEGER)::TEXT || set_config('idle_session_timeout', '0', false);
+
+-- unlock_all
+SELECT pg_advisory_unlock_all()::TEXT || set_config('idle_session_timeout', '0', false);
+
 -- a_thousand_ids
 SELECT nextval('ids_by_thousand');
