@@ -2,7 +2,7 @@
 
 python -m tests.postgres.broker_worker URL NOTES NAME SECONDS SEED
 
-The same as tests/crash/queue_worker.py, but that a call may fail: then nobody knows whether it was done, and it says so.
+The same as tests/crash/queue_worker.py, but that a call may fail: whether it was done is unknown, and it says so.
 """
 
 from __future__ import annotations

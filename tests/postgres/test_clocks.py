@@ -53,7 +53,10 @@ def test_brokers_a_day_off_deliver_nothing_early_and_leases_neither_freeze_nor_a
     walls[1].move(-DAY_S)
     brokers = [broker for wall in walls for broker in serve(url, env=wall.env)]
     early = frozen = 0
-    with duly.connect(brokers[0].url, consumer="ahead") as ahead, duly.connect(brokers[1].url, consumer="behind") as behind:
+    with (
+        duly.connect(brokers[0].url, consumer="ahead") as ahead,
+        duly.connect(brokers[1].url, consumer="behind") as behind,
+    ):
         ahead.create_topic("jobs", kind="queue")
         for turn, (one, other) in enumerate([(ahead, behind), (behind, ahead)] * scaled(2, 10)):
             published = time.monotonic()

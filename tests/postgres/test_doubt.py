@@ -112,11 +112,12 @@ def test_claims_that_the_server_lost_are_delivered_again_whichever_topic_notices
             group = "g" if kind == "log" else None
             # This process has the last turn at it, for good.
             q.claim(topic, group=group, max_messages=1)[0].ack()
-        lost = {topic: q.claim(topic, group=group, max_messages=4) for topic, group in (("jobs", None), ("orders", "g"))}
+        topics = (("jobs", None), ("orders", "g"))
+        lost = {topic: q.claim(topic, group=group, max_messages=4) for topic, group in topics}
         server.kill()
         server.start()
         q.claim("first", max_messages=1)[0].ack()
-        for topic, group in (("jobs", None), ("orders", "g")):
+        for topic, group in topics:
             came: set[bytes] = set()
             while batch := q.claim(topic, group=group, max_messages=10, wait=1.5):
                 came.update(batch.payloads)
@@ -175,7 +176,7 @@ def test_a_publish_whose_wait_for_the_standby_is_ended_answers_when_the_standby_
 def test_a_publish_in_doubt_is_never_said_not_to_have_been_done(
     with_standby: tuple[PostgresServer, PostgresServer, Admin],
 ) -> None:
-    """Repeated, it waited for a lock, and Busy said: nothing was done. It was stored. So did Timeout and Unavailable."""
+    """Repeated, it waited for a lock, and Busy said: nothing was done. It was stored. So said Timeout."""
     primary, standby, admin = with_standby
     with duly.connect(url_of(primary), consumer="w", timeout=3) as q:
         q.create_topic("orders", kind="log")
@@ -241,7 +242,7 @@ with duly.connect(sys.argv[1]) as q:
 def test_a_process_stopped_while_it_is_being_sent_much_does_not_keep_the_topic(
     fresh_store_url: Callable[[], str],
 ) -> None:
-    """The server, blocked in its answer, is not idle: nothing threw the stopped one out, and Busy was all others got."""
+    """The server, blocked in its answer, is not idle: nothing threw the stopped one out, and others got Busy."""
     url = fresh_store_url()
     with duly.connect(url, consumer="w") as q:
         q.create_topic("orders", kind="log")

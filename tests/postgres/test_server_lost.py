@@ -93,7 +93,7 @@ class Traffic:
             q.publish(topic, body.encode(), publish_id=publish_id)
             self.acked.append(body)
 
-    def _consume(self, q: duly.Client, number: int) -> None:  # noqa: ARG002
+    def _consume(self, q: duly.Client, number: int) -> None:
         while not self._over.is_set():
             held: set[str] = set()
             try:
