@@ -50,7 +50,7 @@ def fill(q: duly.Client) -> None:
 
 def dump(server: PostgresServer) -> str:
     """The schema as statements, without what only psql understands."""
-    program = servers._program(server.version, "pg_dump")
+    program = str(servers._program(server.version, "pg_dump"))
     command = [program, server.dsn(), f"--schema={SCHEMA}", "--no-owner", "--no-privileges", "--rows-per-insert=500"]
     told = subprocess.run(command, capture_output=True, text=True, check=True, **servers._as_account()).stdout
     return "\n".join(line for line in told.splitlines() if line and not line.startswith(("\\", "--"))) + "\n"

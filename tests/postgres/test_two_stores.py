@@ -142,16 +142,15 @@ class Script:
         return self.q.seek("orders", "g", to=self.draw.choice(["earliest", "latest"]))
 
     def wrong(self) -> Any:
-        return self.draw.choice(
-            [
-                lambda: self.q.publish("nowhere", b"x"),
-                lambda: self.q.claim("orders", group="nobody"),
-                lambda: self.q.publish("orders", duly.Message(b"x", partition=9)),
-                lambda: self.q.publish("orders", duly.Message(b"x", due=5)),
-                lambda: self.q.create_topic("jobs", kind="log"),
-                lambda: self.q.read("jobs", offset=0),
-            ]
-        )()
+        wrongs: list[Callable[[], Any]] = [
+            lambda: self.q.publish("nowhere", b"x"),
+            lambda: self.q.claim("orders", group="nobody"),
+            lambda: self.q.publish("orders", duly.Message(b"x", partition=9)),
+            lambda: self.q.publish("orders", duly.Message(b"x", due=5)),
+            lambda: self.q.create_topic("jobs", kind="log"),
+            lambda: self.q.read("jobs", offset=0),
+        ]
+        return self.draw.choice(wrongs)()
 
     def delete(self) -> Any:
         self.q.create_topic("passing", kind="queue")
