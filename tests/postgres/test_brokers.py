@@ -1,8 +1,8 @@
 """Three brokers on one PostgreSQL: killed, stopped and resumed while clients work through all of them.
 
 The account of tests/crash/test_queue_processes.py says of every message what became of it. Broken once to see it fail:
-a settle that took any lease id for a valid one (two_valid_leases), and commits in doubt that were run again as they
-were (a message came twice).
+without the lock of a topic the first of these fails. That a stopped broker with the lock is thrown out is proven in
+test_doubt.py; here it has the lock now and then only.
 """
 
 from __future__ import annotations

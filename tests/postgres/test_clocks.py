@@ -1,7 +1,7 @@
 """Brokers whose wall clocks are a day off, jump, or whose clocks all run too fast: the store's clock is PostgreSQL's.
 
 libfaketime moves them, as in tests/acceptance/test_clock.py. Times are measured by this process, whose clocks are those
-of the server. Broken once to see it fail: a store that takes its time from SystemClock delivers a day early.
+of the server. Broken once to see it fail: with SystemClock's time for PostgreSQL's both fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stores of earlier schemas are opened and found whole; any number of processes may make or open one at once.
 
-Broken once to see it fail: a block taken out of the file is missed at its offset; without the lock in migrate.py two
-that open an empty schema at once fail with "already exists".
+Broken once to see it fail: without the lock in migrate.py those that open an empty schema at once do not all come up;
+with its rows of `block` deleted, the frozen store's messages are missed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A broker cut off from PostgreSQL without a word: its clients are told or ride it out, the others go on, it recovers.
 
-Broken once to see it fail: without idle_in_transaction_session_timeout the others never got the topic's lock.
+Whether the broker has a topic's lock when it is cut off is chance; test_doubt.py proves what happens when it does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PostgreSQL itself killed and restarted under traffic, with fsync; a standby that takes over; which server is used.
 
-Broken once to see it fail: with commits in doubt run again as they were, messages were stored twice (made publish ids);
-with synchronous_commit off for publishes, acked ones were lost by the kill.
+Broken once to see it fail: with commits in doubt run again as they were, messages were stored twice (made publish
+ids); with synchronous_commit off for publishes, the kills and the standby lost acked ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SQLite and PostgreSQL answer alike: the same seeded script, on a manual clock, word by word.
 
-Left out are what is made up (publish ids, incarnations), and what Duly may choose: which partition of a log comes first,
-and whose turn it is among lanes when a chore, in its own time, has dropped what expired. Broken once to see it fail: with
-the order of due leases turned around in groups.sql, and with attempts counted twice, within the first seeds.
+Left out are what is made up (publish ids, incarnations), and what Duly may choose: which partition of a log comes
+first, and whose turn it is among lanes when a chore, in its own time, has dropped what expired. Broken once to see it
+fail: one attempt too many remembered of a lease, in one of the two, is noticed within the first seeds.
 """
 
 from __future__ import annotations
