@@ -27,6 +27,7 @@ from .errors import (
     LimitExceeded,
     MessageNotFound,
     NotFound,
+    NotReady,
     OffsetTruncated,
     PublishError,
     PublishUnknown,
@@ -45,6 +46,7 @@ from .errors import (
 from .events import Event
 from .health import Figures, Finding, GroupHealth, HealthReason
 from .limits import LIMITS, Limits
+from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
 from .topic import (
     ConsumerDescription,
@@ -145,9 +147,11 @@ __all__ = [
     "LimitExceeded",
     "Limits",
     "ManualClock",
+    "Member",
     "Message",
     "MessageNotFound",
     "NotFound",
+    "NotReady",
     "OffsetTruncated",
     "PartitionDescription",
     "Producer",

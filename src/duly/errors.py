@@ -23,6 +23,7 @@
     │   ├── Busy
     │   ├── Timeout              also a TimeoutError
     │   ├── StoreFull
+    │   ├── NotReady             of one broker: others may do it
     │   └── Closed
     ├── StoreError
     │   ├── CorruptBackup
@@ -196,6 +197,12 @@ class StoreFull(Unavailable):
     """The device has no room left. Nothing was stored; free space, then try again. Reads still work."""
 
     code = "store_full"
+
+
+class NotReady(Unavailable):
+    """This broker takes neither publishes nor claims now. Nothing was done; ask another, or try again later."""
+
+    code = "not_ready"
 
 
 class Closed(Unavailable):

@@ -16,7 +16,17 @@ import msgspec
 from .clock import from_ms
 
 ALERTS = frozenset(
-    {"lease_taken_over", "buried", "group_pins_log", "block_corrupt", "store_full", "disk_nearly_full", "clock_refused"}
+    {
+        "lease_taken_over",
+        "buried",
+        "group_pins_log",
+        "block_corrupt",
+        "store_full",
+        "disk_nearly_full",
+        "clock_refused",
+        "clock_drift",
+        "clock_drift_over",
+    }
 )
 
 log = logging.getLogger("duly")

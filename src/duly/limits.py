@@ -69,6 +69,9 @@ class Limits:
     writer_commands_max: int = 100_000
     writer_bytes_max: int = 256 * 1024 * 1024
     page_max: int = 10_000
+    # A host's clock that is kept right is milliseconds off. One that is so far off is not; its broker takes neither
+    # publishes nor claims. Not less: where the store's clock is the host's own, a small step back must not end service.
+    drift_ms_max: int = 5_000
     # A broker's: claims that wait cost memory and no thread; streams of Flight cost a thread each.
     claims_waiting_max: int = 20_000
     streams_max: int = 1_000

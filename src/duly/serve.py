@@ -1,6 +1,7 @@
 """serve: the composition root of a broker. It opens the store, puts a broker on it, and both surfaces before that.
 
 opening ──▶ serving ──SIGTERM, SIGINT──▶ draining ──▶ gone
+   and it is known to the other brokers    │ it is taken off the list of brokers
                                            │ nobody is taken in; claims that only wait are told to go elsewhere
                                            └ what is under way is finished, for ten seconds at most; a second
                                              signal ends it at once: what was acknowledged is stored anyway
@@ -17,14 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
+from . import __version__
 from .broker.broker import Broker
 from .client.connect import open_home
-from .clock import monotonic_s
+from .clock import Clock, monotonic_s
 from .errors import Unavailable
 from .events import Listener, log
 from .flight.server import FlightServer
 from .http.guard import LOOPBACK
 from .http.server import HttpServer
+from .limits import LIMITS
 
 DRAIN_S = 10.0
 # A parent that passes a signal on to a child who got it, too, wishes nothing twice: make does that.
@@ -39,24 +42,54 @@ class Address:
     http_port: int = 8470
     flight_port: int = 8471
     names: tuple[str, ...] = ()
+    # What clients are told to use instead, `host` or `host:port` of Flight's.
+    advertise: str = ""
+
+    def advertised(self, http_port: int, flight_port: int) -> tuple[str, str]:
+        """Where others reach it, over Flight and over HTTP, given the ports that it listens on."""
+        host, port = self._advertised_host_and_port()
+        return f"duly://{host}:{port or flight_port}", f"http://{host}:{http_port}"
+
+    @property
+    def advertised_host(self) -> str:
+        """The host as others call it."""
+        return self._advertised_host_and_port()[0].strip("[]")
+
+    def _advertised_host_and_port(self) -> tuple[str, str]:
+        if not self.advertise:
+            return in_url(reached_at(self.host)), ""
+        host, colon, port = self.advertise.rpartition(":")
+        if not colon or self.advertise.endswith("]"):
+            return self.advertise, ""
+        return host, port
 
 
 class Served:
     """A broker with its surfaces, in this process. Raises Unavailable when it cannot listen there."""
 
-    def __init__(self, store: str, address: Address, *, on_event: Listener | None = None) -> None:
+    def __init__(
+        self,
+        store: str,
+        address: Address,
+        *,
+        on_event: Listener | None = None,
+        drift_ms_max: int = LIMITS.drift_ms_max,
+        clock: Clock | None = None,
+    ) -> None:
         check_free(address.host, address.http_port)
         check_free(address.host, address.flight_port)
-        self.broker = Broker(open_home(store, on_event=on_event))
+        home = open_home(store, on_event=on_event, clock=clock)
+        self.broker = Broker(home, drift_ms_max=drift_ms_max, on_event=on_event)
         try:
-            self.http = HttpServer(
-                self.broker, address.host, address.http_port, hosts={*LOOPBACK, address.host, *address.names}
-            )
+            hosts = {*LOOPBACK, address.host, address.advertised_host, *address.names}
+            self.http = HttpServer(self.broker, address.host, address.http_port, hosts=hosts)
             self.flight = FlightServer(self.broker, in_url(address.host), address.flight_port)
         except BaseException:
             self.broker.shut()
             raise
         self.http.start()
+        url, http_url = address.advertised(self.http.port, self.flight.port)
+        self.name = self.broker.join(url=url, http_url=http_url, version=__version__)
 
     def drain(self) -> None:
         """Takes nobody in, and waits for what is under way."""
@@ -85,6 +118,21 @@ def check_free(host: str, port: int) -> None:
             f"Nobody can listen at {in_url(host)}:{port}: {error.strerror or error}. "
             "Is another broker there? Choose another host or port; 0 takes any that is free."
         ) from error
+
+
+def reached_at(host: str) -> str:
+    """A host as others reach it: of one that listens everywhere, the address that this machine has among others."""
+    if host not in ("0.0.0.0", "::"):
+        return host
+    family, beyond = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
+    try:
+        # Nothing is sent: the system only chooses from where it would be.
+        with socket.socket(family, socket.SOCK_DGRAM) as towards:
+            towards.connect((beyond, 9))
+            found: str = towards.getsockname()[0]
+            return found
+    except OSError:
+        return "::1" if host == "::" else "127.0.0.1"
 
 
 def in_url(host: str) -> str:

@@ -148,6 +148,7 @@ def test_what_concerns_the_whole_store_is_answered(here: Here, way: Any) -> None
     msgspec.msgpack.decode(ask("clock", None), type=ClockReading)
     msgspec.msgpack.decode(ask("accept_clock", None), type=ClockReading)
     assert msgspec.msgpack.decode(ask("examine", None), type=list[Finding])
+    assert msgspec.msgpack.decode(ask("cluster", None), type=list[duly.Member]) == []
 
 
 def test_the_actions_are_listed(here: Here) -> None:

@@ -1,9 +1,8 @@
-"""A store of the first schema, with messages everywhere that they can be: made once, kept as SQL, opened ever after.
+"""A store of today's schema, with messages everywhere that they can be: made once, kept as SQL, opened ever after.
 
-    python -m tests.postgres.freeze > tests/postgres/schema_1.sql
+    python -m tests.postgres.freeze > tests/postgres/schema_2.sql
 
-makes it anew. That is for the time before the first release only: after it the file stays as it is, and a schema 2 gets
-a file of its own.
+Every schema has such a file. Once it was released, the file stays as it is; before that it may be made anew.
 """
 
 from __future__ import annotations

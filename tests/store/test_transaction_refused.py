@@ -245,7 +245,7 @@ def test_a_connection_of_the_standard_library_is_refused_with_the_reason(q: duly
     connection = sqlite3.connect(":memory:", factory=Own)
     for tx in (connection, connection.cursor()):
         with pytest.raises(duly.InvalidArgument, match="another copy of the SQLite library"):
-            q.publish(jobs, b"x", tx=tx)  # type: ignore[arg-type]
+            q.publish(jobs, b"x", tx=tx)
     connection.close()
     assert ids(q) == set()
 

@@ -156,7 +156,7 @@ async def types_are_the_clients(q: aio.Client) -> None:
         async for d in batch:
             assert_type(d.payload, bytes)
             assert_type(await d.nack(delay=1, reason="r"), None)
-            d.ack(3)  # type: ignore[arg-type, call-arg, unused-coroutine]
+            d.ack(3)  # type: ignore[call-arg, unused-coroutine]
     async for letter in q.dead("t"):
         assert_type(letter, duly.DeadLetter)
     async with aio.connect("app.duly", tenant="acme") as other:

@@ -167,7 +167,7 @@ class TestHelp:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
             + words("backup restore pause resume serve")
-            + words("health export import events")
+            + words("health export import events cluster")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
@@ -327,7 +327,7 @@ class TestErrors:
     def test_every_command_is_covered(self) -> None:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
-        without_names |= set(words("restore pause resume serve"))
+        without_names |= set(words("restore pause resume serve cluster"))
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)

@@ -24,6 +24,8 @@ __all__ = ["folder", "stocked"]
 ON_THE_FILE = {"backup", "serve"}
 # No store is asked.
 ANYWHERE = {"limits", "restore"}
+# Where there is a broker, it is told of: test_cli_cluster.py.
+ABOUT_BROKERS = {"cluster"}
 # They start a Java: tests/spark runs them, on files and on brokers.
 ON_SPARK = {path for path in COMMANDS if path.startswith("pipeline ")}
 
@@ -65,7 +67,7 @@ def run_example(example: str, **env: str) -> Ran:
 
 @pytest.mark.parametrize(
     ("path", "example"),
-    [(path, example) for path, example in EXAMPLES if path not in ON_THE_FILE | ANYWHERE | {"work"}],
+    [(path, example) for path, example in EXAMPLES if path not in ON_THE_FILE | ANYWHERE | ABOUT_BROKERS | {"work"}],
 )
 def test_an_example_answers_as_it_does_on_the_file(path: str, example: str, folder: Path, stocked: Path) -> None:
     shutil.copytree(stocked, folder, dirs_exist_ok=True)

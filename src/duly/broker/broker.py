@@ -1,7 +1,11 @@
 """The broker: the embedded home served to others. What the surfaces (flight, http) call, and nothing else.
 
-It adds to the embedded home what strangers make necessary: claims wait in turn and without a thread each (room.py), and
-it ends in order: on SIGTERM it is `draining`, takes nobody in, lets what is under way finish, and then goes.
+It adds to the embedded home what strangers make necessary: claims wait in turn and without a thread each (room.py), it
+knows the other brokers on its store (membership.py), and it ends in order: on SIGTERM it is `draining`, takes nobody
+in, lets what is under way finish, and then goes.
+
+While its host's clock is off (drift.py) it is not *ready*: publishes and claims are refused, so that clients go
+elsewhere, and all else is done; above all, leases are settled.
 """
 
 from __future__ import annotations
@@ -16,12 +20,19 @@ from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import WRITES
+from ..engine.publish import Publish
+from ..engine.stage import CommitStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
-from ..errors import Closed, InvalidArgument, Timeout
+from ..errors import Closed, InvalidArgument, NotReady, Timeout
+from ..events import Listener
 from ..health import Finding
+from ..limits import LIMITS
+from ..member import Member
 from ..store.contract import Backup, Transaction
 from .desk import Answered, Waiter
+from .drift import Drift
+from .membership import Membership, member_name
 from .room import Room
 
 R = TypeVar("R")
@@ -32,15 +43,23 @@ _CALL_S = 30.0
 LOOK_S = 1.0
 # Over the time that a claim may wait: it may be served in the last moment.
 _GRACE_S = 10.0
+# What only a broker takes that is ready.
+_NEW_WORK = frozenset({Publish, Stage, CommitStages, Claim})
 
 
 class Broker:
     """A Port for many: the same operations, with claims in turn. Surfaces call it from any thread."""
 
-    def __init__(self, home: Embedded) -> None:
+    def __init__(
+        self, home: Embedded, *, drift_ms_max: int = LIMITS.drift_ms_max, on_event: Listener | None = None
+    ) -> None:
         self._home = home
         self.room = Room(home.store)
+        self.drift = Drift(home.clock, drift_ms_max, on_event)
         self._draining = threading.Event()
+        self._membership: Membership | None = None
+        # Where clients may go instead, `host:port` of Flight's. Another tuple when that has changed.
+        self.peers: tuple[str, ...] = ()
 
     @property
     def draining(self) -> bool:
@@ -66,12 +85,14 @@ class Broker:
 
         Raises Busy when too much is queued.
         """
+        self._check_taking(type(command))
         self._home.store.submit(
             WRITES[type(command)], command, tenant=command.tenant, cost=cost, publish_id=publish_id, then=then
         )
 
     def submit_claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
         """Claims in turn; `then` as above, perhaps before this returns. `leave` ends it early."""
+        self.check_ready()
         return self.room.claim(command, wait_until=wait_until, then=then)
 
     def leave(self, waiter: Waiter) -> bool:
@@ -90,6 +111,7 @@ class Broker:
     def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
         if isinstance(command, Claim):
             return self.claim(command, wait_until=None, deadline=deadline)
+        self._check_taking(type(command))
         return self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
 
     def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
@@ -111,6 +133,7 @@ class Broker:
         is_gone: Callable[[], bool] = lambda: False,
     ) -> Claimed:
         """Claims in turn. Whoever it is for may go meanwhile: then nothing stays claimed, and it is a Timeout."""
+        self.check_ready()
         if not self.room.is_waited_at(command):
             claimed: Claimed = self._home.do(command, deadline=deadline)
             if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
@@ -165,13 +188,59 @@ class Broker:
     def accept_clock(self, *, deadline: float | None) -> None:
         self._home.accept_clock(deadline=deadline)
 
+    def members(self, *, deadline: float | None) -> list[Member]:
+        return self._home.members(deadline=deadline)
+
     def check_leaving(self) -> None:
         """A client of it can always be closed: the broker stays."""
+
+    # Among others
+
+    def join(self, *, url: str, http_url: str, version: str) -> str:
+        """Makes itself known to the other brokers on its store, as one that clients reach there. Returns its name."""
+        member = Member(member_name(), url, http_url, version, started_at_ms=self.now_ms())
+        self._membership = Membership(self._home.store, member, state=self._state, found=self._meet)
+        return member.name
+
+    def reason(self) -> str:
+        """Why it takes no work; "" when it does. The clocks are compared anew."""
+        if self.draining:
+            return "The broker is going down. Try another."
+        self.drift.measure()
+        if not self.drift.reason and self.clock().state == "refused":
+            return "The host's clock leapt ahead. Check it, then POST /v1/clock/accept."
+        return self.drift.reason
+
+    def check_ready(self) -> None:
+        """Raises NotReady while the host's clock is off."""
+        if self.drift.reason:
+            raise NotReady(self.drift.reason)
+
+    def _check_taking(self, kind: type) -> None:
+        if kind in _NEW_WORK:
+            self.check_ready()
+
+    def _state(self) -> tuple[int, str]:
+        """Its drift, and why it is not ready. Who waits here while it is not is sent away."""
+        reason = self.reason()
+        if self.drift.reason:
+            self.room.turn_away(lambda: NotReady(reason))
+            self._home.wake()
+        return self.drift.ms, reason
+
+    def _meet(self, members: list[Member]) -> None:
+        """Notes where clients may go: to those that are ready, or if nobody is, to anyone."""
+        ready = [member for member in members if member.ready] or members
+        peers = tuple(member.url.removeprefix("duly://") for member in ready)
+        if peers and peers != self.peers:
+            self.peers = peers
 
     # The end
 
     def drain(self) -> None:
         """Takes nobody in any more, and lets those go who only wait."""
+        if self._membership is not None:
+            self._membership.leave()
         self._draining.set()
         self.room.close()
         # Watches too: they ask again, and are told.

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -110,11 +110,18 @@ class Room:
         """Turns everyone away who waits, and takes nobody in. Those asked for at this moment are told their answers."""
         with self._lock:
             self._closed = True
-            left = [waiter for desk in list(self._desks.values()) for waiter in self._empty(desk)]
+            left = self._empty_all()
             self._sooner.notify()
         self._thread.join()
         for waiter in left:
             self._tell(waiter, _going_down())
+
+    def turn_away(self, why: Callable[[], Exception]) -> None:
+        """Turns everyone away who waits. Those asked for at this moment are told their answers, or wait on."""
+        with self._lock:
+            left = self._empty_all()
+        for waiter in left:
+            self._tell(waiter, why())
 
     def release(self, command: Claim, claimed: Claimed) -> None:
         """Gives back at once what nobody is there to take."""
@@ -181,6 +188,9 @@ class Room:
         self._count -= 1
         self._alarms.drop(waiter)
         return True
+
+    def _empty_all(self) -> list[Waiter]:
+        return [waiter for desk in list(self._desks.values()) for waiter in self._empty(desk)]
 
     def _empty(self, desk: Desk) -> list[Waiter]:
         left = [waiter for waiter in desk.leave_all() if self._dismiss(waiter)]

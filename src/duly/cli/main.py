@@ -10,6 +10,7 @@ from . import (
     backup,
     claim,
     clock,
+    cluster,
     consumers,
     dead,
     doctor,
@@ -58,6 +59,7 @@ app.add_typer(health.app)
 app.add_typer(doctor.app)
 app.add_typer(events.app)
 app.add_typer(clock.app)
+app.add_typer(cluster.app)
 app.add_typer(backup.app)
 pipeline.app.add_typer(pipeline_replay.app)
 pipeline.app.add_typer(pipeline_schedule.app)

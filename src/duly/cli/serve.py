@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..client.addresses import flight_address
 from ..errors import InvalidArgument, NotFound
+from ..limits import LIMITS
 from .assignment import show_log
 from .command import command
+from .parse import duration
 from .session import Session
 from .show import Show
+from .text import human_span
 
 if TYPE_CHECKING:
     from ..serve import Served
 
 app = typer.Typer()
 
+_Advertise = Annotated[
+    str | None,
+    typer.Option(metavar="HOST[:PORT]", help="How others reach it, with the port of Flight's.", show_default=False),
+]
 _Names = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="Another name that HTTP calls may have for it; repeat for more."),
@@ -42,6 +50,16 @@ def serve(
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="For REST; 0 takes any that is free.")] = 8470,
     flight_port: Annotated[int, typer.Option(min=0, max=65535, help="For Arrow Flight, duly://.")] = 8471,
     names: _Names = None,
+    advertise: _Advertise = None,
+    drift_max: Annotated[
+        float | None,
+        typer.Option(
+            parser=duration,
+            metavar="DURATION",
+            help="Take neither publishes nor claims while the host's clock is further from the store's than this: "
+            f"{human_span(LIMITS.drift_ms_max / 1000)}.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine, open to everyone who gets there.")
     ] = False,
@@ -49,6 +67,9 @@ def serve(
     """Run a broker on a store, made if it is not there, until SIGTERM or Ctrl-C.
 
     Clients connect to duly://127.0.0.1:8471; REST is at http://127.0.0.1:8470/v1, and a page of it at /docs.
+
+    Any number of brokers may serve a store: clients learn of the others from each, and go on there when one is gone. To
+    them it names the host and port that it listens on, unless --advertise says how others reach it.
 
     Told to stop, it takes nobody in, answers what is under way, and ends; told twice, it ends at once. With --json its
     first line says where it listens.
@@ -64,7 +85,8 @@ def serve(
     except ModuleNotFoundError as error:
         raise NotFound(f"A broker needs {error.name}. Install it: pip install 'duly[server]'") from error
 
-    served = Served(session.store, Address(host, http_port, flight_port, tuple(names or ())))
+    address = Address(host, http_port, flight_port, tuple(names or ()), _advertised(advertise))
+    served = Served(session.store, address, drift_ms_max=_drift_ms_max(drift_max))
     run_until_told(served, ready=lambda: _say(session, in_url(host), served))
 
 
@@ -78,11 +100,25 @@ def _say(session: Session, host: str, served: Served) -> None:
         "http_port": served.http.port,
         "flight_port": served.flight.port,
         "pid": os.getpid(),
+        "name": served.name,
     }
     session.show.outcome(
         f"Serving {session.shown} at {url} and {http} (its page: {http}/docs). Ctrl-C ends it.", document
     )
     sys.stdout.flush()
+
+
+def _drift_ms_max(drift_max_s: float | None) -> int:
+    return LIMITS.drift_ms_max if drift_max_s is None else round(drift_max_s * 1000)
+
+
+def _advertised(written: str | None) -> str:
+    """How others reach it, checked: they could not make use of anything else."""
+    if written is None:
+        return ""
+    if flight_address(written if ":" in written.rpartition("]")[2] else f"{written}:1") is None:
+        raise InvalidArgument(f"{written!r} names no broker. Give --advertise HOST, or HOST:PORT of Flight's.")
+    return written
 
 
 def _check_host(show: Show, host: str, *, insecure: bool) -> None:

@@ -451,6 +451,7 @@ class Client(_Call):
     replay = _awaited(PlainClient.replay)
     examine = _streamed(PlainClient.examine)
     health = _awaited(PlainClient.health)
+    cluster = _awaited(PlainClient.cluster)
     limits = _awaited(PlainClient.limits)
     consume = _delivered(PlainClient.consume)
     events = _streamed(PlainClient.events)

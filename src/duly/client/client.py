@@ -18,6 +18,7 @@ from ..engine.wellbeing import CheckHealth
 from ..errors import Closed
 from ..health import Finding, GroupHealth
 from ..limits import LIMITS
+from ..member import Member
 from ..store.contract import Backup, Progress
 from ..tenant import check_name
 from .arguments import (
@@ -148,6 +149,13 @@ class Client(DefinitionCalls, MessageCalls, ConsumeCalls):
                 break
             seen, after = seen + topics, page[-1].topic
         return found
+
+    def cluster(self, *, timeout: Duration | None = None) -> list[Member]:
+        """The brokers that serve the store, by name: where each is, its clock's drift, and whether it is ready.
+
+        None: nobody serves it, or has for the last seconds; whoever has the store open itself needs no broker.
+        """
+        return self._alive().members(deadline=self._deadline(timeout))
 
     def limits(self) -> dict[str, int]:
         """The hard limits, published."""

@@ -12,12 +12,12 @@ from ..events import Listener
 from ..health import Finding
 from ..store.contract import Backup, Progress
 from ..tenant import DEFAULT_TENANT
+from .addresses import flight_address
 from .arguments import flag, folder_path, whole
 from .client import Client
 from .embedded import Embedded
 
 BROKER_SCHEME = "duly://"
-FLIGHT_PORT = 8471
 
 
 def connect(
@@ -32,7 +32,8 @@ def connect(
     """Opens a store and returns a client of it.
 
     `store` is the path of a file (made if it is not there), `:memory:`, or a broker's address, `duly://host:port`; of
-    several, `duly://a:8471,b:8471`, whichever answers is used. `consumer` names this
+    several, `duly://a:8471,b:8471`, whichever answers is used; the other brokers on its store are learnt from it, and
+    gone to when it is gone. `consumer` names this
     client to its groups. `timeout` is what a call takes that gives none. `on_event` hears of alerts
     and state changes as they happen.
     """
@@ -111,12 +112,10 @@ def _addresses(url: str) -> tuple[str, ...]:
     """A broker's addresses as Flight wants them."""
     found = []
     for part in url.removeprefix(BROKER_SCHEME).rstrip("/").split(","):
-        host, colon, port = part.strip().rpartition(":")
-        if not colon:
-            host, port = port, str(FLIGHT_PORT)
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(c in host for c in "/@? "):
+        address = flight_address(part)
+        if address is None:
             raise InvalidArgument(f"{url!r} names no broker. Give duly://host:port, or several with commas.")
-        found.append(f"grpc://{host}:{port}")
+        found.append(address)
     return tuple(found)
 
 

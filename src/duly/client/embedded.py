@@ -25,6 +25,7 @@ from ..errors import Error, StoreError
 from ..events import log
 from ..health import Finding
 from ..interrupt import SHIELD
+from ..member import Member
 from ..store.contract import Backup, Transaction
 
 R = TypeVar("R")
@@ -140,6 +141,11 @@ class Embedded:
 
     def accept_clock(self, *, deadline: float | None) -> None:
         self.store.accept_clock(deadline=deadline)
+
+    def members(self, *, deadline: float | None) -> list[Member]:  # noqa: ARG002
+        with SHIELD:
+            members: list[Member] = self.store.members()
+        return members
 
     def check_leaving(self) -> None:
         self._open.check_leaving()

@@ -5,8 +5,10 @@
        └─ no Hello: nothing was asked; the next address is tried
 
 A call takes a free line, or opens one. A line that broke tells that its broker is gone, so all lines of that time are
-dropped; the next call opens one anew, at whichever address answers. A stream of Arrow's has one schema, so lines that
-carry record batches are kept by theirs.
+dropped; the next call opens one anew, at whichever address answers. The addresses are those that were given and, after
+them, those of other brokers on the store, which brokers tell with their Hello and whenever they change.
+
+A stream of Arrow's has one schema, so lines that carry record batches are kept by theirs.
 
 Flight's calls wait in C, where neither a signal nor a deadline reaches them. So a watchman looks after all lines of a
 client four times a second while some are asked, and cancels those whose time is over; and on the main thread a call
@@ -16,6 +18,7 @@ that may wait for long is made by another thread, so that Ctrl-C ends the wait.
 from __future__ import annotations
 
 import os
+import random
 import threading
 import weakref
 from collections import deque
@@ -26,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..clock import monotonic_s
-from ..errors import Busy, Closed, Error, InvalidArgument, StoreError, Unavailable
+from ..errors import Busy, Closed, Error, InvalidArgument, NotReady, StoreError, Unavailable
 from ..wire.faults import decode_fault, to_error
 from ..wire.operations import encode
 from ..wire.talk import PROTOCOL, SESSION, Answer, Hello, Request
+from .addresses import flight_address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +46,10 @@ _FREE_LINES_MAX = 32
 _HELLO_S = 5.0
 _HELLO_S_MIN = 0.25
 _CONNECT_MS_MAX = 2000
+# Brokers that are remembered besides the given ones.
+_LEARNT_MAX = 64
+# Not the application's own: it may have seeded that, in every process alike.
+_dice = random.SystemRandom()
 
 # The process in which gRPC was first used.
 _began_in: int | None = None
@@ -51,11 +59,12 @@ _answer = msgspec.msgpack.Decoder(Answer)
 
 
 class Broken(Exception):
-    """The line broke. `asked`: whether something may have been done."""
+    """The line broke. `asked`: whether something may have been done. `refusal`: the broker is there, but not ready."""
 
-    def __init__(self, why: str, *, asked: bool) -> None:
+    def __init__(self, why: str, *, asked: bool, refusal: Error | None = None) -> None:
         super().__init__(why)
         self.asked = asked
+        self.refusal = refusal
 
 
 class Line:
@@ -127,7 +136,7 @@ class Lines:
     """All lines of a client, to whichever of its brokers answers."""
 
     def __init__(self, addresses: tuple[str, ...], on_hello: Callable[[Hello, float], None]) -> None:
-        self._addresses = addresses
+        self._given = self._addresses = addresses
         self._on_hello = on_hello
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -179,6 +188,22 @@ class Lines:
                 "gRPC does not survive a fork, and this process was forked after a broker was connected to. Start it "
                 "with spawn (multiprocessing.get_context('spawn')), or connect after the fork only, in the child."
             )
+
+    @property
+    def brokers(self) -> int:
+        """How many addresses there are to try."""
+        return len(self._addresses)
+
+    def learn(self, peers: tuple[str, ...]) -> None:
+        """Takes note of the brokers that serve the store. New ones in no order: not everyone goes to the same next."""
+        told = [address for peer in peers[:_LEARNT_MAX] if (address := flight_address(peer)) is not None]
+        _dice.shuffle(told)
+        with self._lock:
+            here = self._addresses[self._at % len(self._addresses)]
+            known = [address for address in self._addresses[len(self._given) :] if address in told]
+            new = [address for address in dict.fromkeys(told) if address not in {*self._given, *known}]
+            self._addresses = (*self._given, *known, *new)
+            self._at = self._addresses.index(here) if here in self._addresses else 0
 
     def orphan(self, line: Line) -> None:
         """A line whose keeper was collected as garbage, which may be at any moment and under any lock."""
@@ -237,12 +262,14 @@ class Lines:
 
         whys: list[str] = []
         busy: Busy | None = None
-        first, many = self._at, len(self._addresses)
+        with self._lock:
+            first, addresses = self._at, self._addresses
+        many = len(addresses)
         for turn in range(many):
             share_s = max(_HELLO_S_MIN, (deadline - monotonic_s()) / (many - turn))
             with self._lock:
                 at = (first + turn) % many
-                address = self._addresses[at]
+                address = addresses[at]
                 age = self._age
                 client = self._clients.get(address) or self._connect(address)
             try:
@@ -255,7 +282,7 @@ class Lines:
                     self._clients.pop(address, None)
                 continue
             with self._lock:
-                if turn and self._at == first:
+                if turn and self._at == first and self._addresses is addresses:
                     self._at = at
             return line
         if busy is not None:
@@ -301,6 +328,8 @@ class Lines:
         finally:
             guard.cancel()
         self._on_hello(hello, began)
+        if hello.peers:
+            self.learn(hello.peers)
         return line
 
     def _watch(self) -> None:
@@ -333,9 +362,10 @@ def make_request(name: str, command: Any, timeout_ms: int, wait_ms: int = 0) -> 
 
 
 def check_staying(answer: Answer) -> None:
-    """Raises Broken if the broker is going down, and did nothing: others may be there, or it comes back."""
-    if answer.fault is not None and answer.fault.code == Closed.code:
-        raise Broken(answer.fault.message, asked=False)
+    """Raises Broken if the broker goes down or is not ready, and did nothing: others may be there, or it comes back."""
+    if answer.fault is not None and answer.fault.code in (Closed.code, NotReady.code):
+        refusal = to_error(answer.fault) if answer.fault.code == NotReady.code else None
+        raise Broken(answer.fault.message, asked=False, refusal=refusal)
 
 
 def answered(answer: Answer) -> msgspec.Raw:

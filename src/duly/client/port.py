@@ -10,6 +10,7 @@ from ..engine.claimed import Claim, Claimed
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
 from ..health import Finding
+from ..member import Member
 from ..store.contract import Backup, Progress
 
 
@@ -78,6 +79,10 @@ class Port(Protocol):
 
     def accept_clock(self, *, deadline: float | None) -> None:
         """Takes the host's time for the store's."""
+        ...
+
+    def members(self, *, deadline: float | None) -> list[Member]:
+        """The brokers that serve the store."""
         ...
 
     def check_leaving(self) -> None:

@@ -12,6 +12,8 @@ What happens when the connection breaks while something is under way depends on 
     settle               asked again; what was settled by the first counts as lost, and is not done twice
     anything else        Unavailable, which says that it may have been done
 
+A broker that is not ready refuses publishes and claims: the next is asked, and NotReady is raised when all refuse.
+
 The clock: the broker's time is taken from its Hello, and from then on kept by this machine's own counter, which goes on
 while the machine sleeps.
 """
@@ -39,6 +41,7 @@ from ..engine.tail import Tail, Tailed
 from ..errors import Closed, InvalidArgument, PublishUnknown, Timeout, Unavailable
 from ..events import Event, Listener, tell
 from ..health import Finding
+from ..member import Member
 from ..store.contract import Backup
 from ..store.patience import patience_here
 from ..wire import batches, claims
@@ -65,6 +68,7 @@ _EXAMINE_S = 3600.0
 _handed = msgspec.msgpack.Decoder(claims.Handed)
 _findings = msgspec.msgpack.Decoder(list[Finding])
 _clock = msgspec.msgpack.Decoder(ClockReading)
+_members = msgspec.msgpack.Decoder(list[Member])
 _held = msgspec.msgpack.Decoder(list[claims.Handed])
 
 
@@ -187,6 +191,10 @@ class Remote:
     def accept_clock(self, *, deadline: float | None) -> None:
         self._ask("accept_clock", None, monotonic_s() + 30 if deadline is None else deadline, again=True)
 
+    def members(self, *, deadline: float | None) -> list[Member]:
+        body, _ = self._ask("cluster", None, monotonic_s() + 30 if deadline is None else deadline, again=True)
+        return _members.decode(body)
+
     def check_leaving(self) -> None:
         """It can always be let go of."""
 
@@ -251,12 +259,18 @@ class Remote:
                         f"The connection to the broker broke while it was at it ({error}): it may have been done, or "
                         "not. Look, then repeat it if need be."
                     ) from error
-                if monotonic_s() >= deadline:
-                    raise unavailable(str(error)) from error
-                self.pause(tries, deadline)
+                self._go_on(error, tries, deadline)
                 tries += 1
                 continue
             return answered(answer), batch
+
+    def _go_on(self, error: Broken, tries: int, deadline: float) -> None:
+        """Waits a little before the next try, unless there is none: its time is over, or all brokers refused it."""
+        if error.refusal is not None and tries + 1 >= self._lines.brokers:
+            raise error.refusal from None
+        if monotonic_s() >= deadline:
+            raise unavailable(str(error)) from error
+        self.pause(tries, deadline)
 
     def _try_out(self, line: Line) -> None:
         """Before what cannot be repeated: a line that lay idle may have lost its broker. Raises Broken, not asked."""
@@ -279,6 +293,8 @@ class Remote:
                 with patience_here().waking(line.cancel):
                     on_main = threading.current_thread() is threading.main_thread()
                     answer, found = elsewhere(ask, line.cancel) if on_main else ask()
+            if answer.peers is not None:
+                self._lines.learn(answer.peers)
             check_staying(answer)
         except BaseException:
             self._lines.give_up(line)
@@ -305,17 +321,19 @@ class Remote:
                 if isinstance(error, Unavailable) and not asked:
                     raise
                 asked = asked or (isinstance(error, Broken) and error.asked)
+                if isinstance(error, Broken) and not asked:
+                    self._go_on(error, tries, deadline)
+                    tries += 1
+                    continue
                 if monotonic_s() < deadline and not isinstance(error, Closed):
                     self.pause(tries, deadline)
                     tries += 1
                     continue
-                if asked:
-                    raise PublishUnknown(
-                        f"The connection to the broker broke ({error}): it is unknown whether the batch was stored. "
-                        f"Publish it again with publish_id={command.publish_id!r}: it is stored once in any case.",
-                        publish_id=command.publish_id,
-                    ) from error
-                raise unavailable(str(error)) from error
+                raise PublishUnknown(
+                    f"The connection to the broker broke ({error}): it is unknown whether the batch was stored. "
+                    f"Publish it again with publish_id={command.publish_id!r}: it is stored once in any case.",
+                    publish_id=command.publish_id,
+                ) from error
 
     def _stage(self, command: Stage, deadline: float) -> Any:
         """Stages; a call that comes twice is known by its number."""
@@ -324,9 +342,7 @@ class Remote:
             try:
                 return decode_answer(Stage, answered(self._send(command, deadline)))
             except Broken as error:
-                if monotonic_s() >= deadline:
-                    raise unavailable(str(error)) from error
-                self.pause(tries, deadline)
+                self._go_on(error, tries, deadline)
                 tries += 1
 
     def _timed(self, command: Publish, deadline: float) -> Publish:
@@ -377,9 +393,9 @@ class Remote:
                 answer, batch = self._asked(line, make_request("look", command, left_ms), keeps=True)
             except Broken as error:
                 line = None
-                if monotonic_s() >= deadline or self.wakes != wakes:
-                    raise unavailable(str(error)) from error
-                self.pause(tries, deadline)
+                if self.wakes != wakes:
+                    raise error.refusal or unavailable(str(error)) from error
+                self._go_on(error, tries, deadline)
                 tries += 1
                 continue
             line.deadline = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from .. import __version__
 from ..broker.broker import Broker
@@ -53,12 +54,16 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._begun = False
+        # The peers that the client knows of.
+        self._told = broker.peers
         # The least recently used first: a line that is passed on from watch to watch forgets the old ones.
         self._watches: OrderedDict[tuple[str, str, str, str], Watch] = OrderedDict()
 
     def run(self) -> None:
         """Answers until the client leaves. Raises InvalidArgument when it sends what is no stream of Arrow's."""
-        self._writer.write_metadata(encode(hello(self._broker)))
+        greeting = hello(self._broker)
+        self._told = greeting.peers
+        self._writer.write_metadata(encode(greeting))
         # Nothing of the last request is held while the next is waited for: that may be for days.
         while (size := self._serve_next()) is not None:
             forget(size)
@@ -88,6 +93,9 @@ class Session:
         self._caller.sent()
 
     def _write(self, answer: Answer, batch: pa.RecordBatch | None) -> None:
+        if self._told is not self._broker.peers:
+            self._told = self._broker.peers
+            answer = replace(answer, peers=self._told)
         if batch is None:
             self._writer.write_metadata(encode(answer))
             return
@@ -116,6 +124,7 @@ class Session:
             return perform(self._broker, self._caller, request)
         command = decode_command("claim", request.body)
         self._broker.check_open()
+        self._broker.check_ready()
         watch = self._watch(command)
         if request.name == "await":
             self._caller.wait(watch, monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000)
@@ -160,7 +169,7 @@ def told(error: Exception, what: str) -> Fault:
 
 def hello(broker: Broker) -> Hello:
     """Who and when it is."""
-    return Hello(PROTOCOL, __version__, broker.incarnation, broker.now_ms())
+    return Hello(PROTOCOL, __version__, broker.incarnation, broker.now_ms(), broker.peers)
 
 
 def read_request(metadata: Any) -> Request:
@@ -180,7 +189,7 @@ def perform(broker: Broker, caller: Caller, request: Request) -> tuple[bytes, pa
     deadline = monotonic_s() + request.timeout_ms / 1000
     if request.name in ("publish", "stage"):
         return encode(publish(broker, batches.decode(request.body), None)), None
-    if request.name in ("clock", "accept_clock", "examine"):
+    if request.name in ("clock", "accept_clock", "examine", "cluster"):
         return encode(_of_store(broker, request.name, deadline)), None
     command = decode_command(request.name, request.body)
     wait_until = monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000 if request.wait_ms else None
@@ -200,6 +209,8 @@ def _of_store(broker: Broker, name: str, deadline: float) -> Any:
     """What concerns the store as a whole."""
     if name == "examine":
         return list(broker.examine())
+    if name == "cluster":
+        return broker.members(deadline=deadline)
     if name == "accept_clock":
         broker.accept_clock(deadline=deadline)
     return broker.clock()

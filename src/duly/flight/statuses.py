@@ -35,6 +35,7 @@ STATUSES: dict[str, Any] = {
     "busy": flight.FlightUnavailableError,
     "timeout": flight.FlightTimedOutError,
     "store_full": flight.FlightUnavailableError,
+    "not_ready": flight.FlightUnavailableError,
     "closed": flight.FlightUnavailableError,
     "store_error": flight.FlightInternalError,
     "corrupt_backup": flight.FlightInternalError,

@@ -145,7 +145,7 @@ class Released(msgspec.Struct):
     body=WantedClaim,
     body_optional=True,
     answer=Deliveries,
-    refuses=(*_FOUND, "corrupt_block"),
+    refuses=(*_FOUND, "corrupt_block", "not_ready"),
 )
 async def claim(call: Call) -> Deliveries:
     """Take due messages under a lease, waiting up to `wait_ms` for the first. Who waits is served in turn."""

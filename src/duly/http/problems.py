@@ -38,6 +38,7 @@ STATUSES: dict[str, int] = {
     "busy": 429,
     "timeout": 504,
     "store_full": 507,
+    "not_ready": 503,
     "closed": 503,
     "store_error": 500,
     "corrupt_backup": 500,
@@ -62,7 +63,6 @@ OWN: dict[str, tuple[int, str]] = {
     "unsupported_media_type": (415, "The body is of a type that is not taken here."),
     "misdirected_request": (421, "The Host header does not name this server."),
     "overloaded": (503, "Too many bytes are under way."),
-    "not_ready": (503, "The broker is not ready."),
 }
 
 # When it is worth another try.

@@ -59,6 +59,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     store.limits,
     store.clock,
     store.accept_clock,
+    store.cluster,
     store.pause_store,
     store.resume_store,
     store.examine,

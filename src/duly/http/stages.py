@@ -38,7 +38,7 @@ class Stages(msgspec.Struct, forbid_unknown_fields=True):
     body=NewMessages,
     decoder=Batch,
     answer=StageSize,
-    refuses=_FOUND,
+    refuses=(*_FOUND, "not_ready"),
 )
 def stage(call: Call) -> StageSize:
     """Add messages to a stage: nobody sees them before they are committed.
@@ -63,7 +63,7 @@ def drop_stage(call: Call) -> None:
     does=(CommitStages,),
     body=Stages,
     answer=Admitted,
-    refuses=(*_FOUND, "busy"),
+    refuses=(*_FOUND, "busy", "not_ready"),
 )
 def commit_stages(call: Call) -> Admitted:
     """Publish stages, all of them or none, as a version of a job.

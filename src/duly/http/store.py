@@ -7,17 +7,20 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from ..clock import ClockReading, monotonic_s
 from ..engine.event_log import ListEvents, Page
 from ..engine.pause import PauseStore
 from ..engine.wellbeing import CheckHealth
+from ..errors import NotReady
 from ..events import Event
 from ..health import Finding, GroupHealth, HealthReason, worst
+from ..member import Member
 from ..tenant import check_name
 from .endpoint import Call, endpoint
 from .fields import Limit, MessageId, Moment, Name, Next
-from .problems import Refused, invalid
+from .problems import invalid
 from .tokens import cursor, read_cursor
 
 _CALL_S = 30.0
@@ -141,6 +144,33 @@ class Time(msgspec.Struct):
         return cls(_ms(read.now), _ms(read.host), state)
 
 
+class ClusterMember(msgspec.Struct, kw_only=True):
+    """A broker on the store, as it was when last seen. `url` and `http_url` are what its clients should use.
+
+    `drift_ms`: its host's clock less the store's. One that is not `ready` takes neither publishes nor claims.
+    """
+
+    name: str
+    url: str
+    http_url: str
+    version: str
+    started_at_ms: int
+    seen_at_ms: int
+    drift_ms: int
+    ready: bool
+    reason: str
+
+    @classmethod
+    def of(cls, known: Member) -> ClusterMember:
+        return cls(**asdict(known))
+
+
+class Cluster(msgspec.Struct):
+    """The brokers that serve the store."""
+
+    members: list[ClusterMember]
+
+
 class Examined(msgspec.Struct):
     """What an examination of the store came upon, and the worst of it."""
 
@@ -228,6 +258,12 @@ def accept_clock(call: Call) -> Time:
     return Time.of(call.client.accept_clock())
 
 
+@endpoint("GET", "/v1/cluster", tag="store", answer=Cluster, always=True)
+def cluster(call: Call) -> Cluster:
+    """The brokers that serve the store, this one among them, with the drift of their clocks."""
+    return Cluster([ClusterMember.of(member) for member in call.client.cluster()])
+
+
 @endpoint("POST", "/v1/pause", tag="store", does=(PauseStore,), status=204)
 def pause_store(call: Call) -> None:
     """Stop all deliveries, of every topic and tenant. Publishing and settling go on."""
@@ -255,9 +291,7 @@ async def live(call: Call) -> Health:  # noqa: ARG001
 
 @endpoint("GET", "/health/ready", tag="broker", answer=Health, always=True)
 def ready(call: Call) -> Health:
-    """Whether it takes work: not while it goes down, nor while the store refuses the host's clock."""
-    if call.broker.draining:
-        raise Refused("not_ready", "The broker is going down. Try another.")
-    if call.broker.clock().state == "refused":
-        raise Refused("not_ready", "The host's clock leapt ahead. Check it, then POST /v1/clock/accept.")
+    """Whether it takes work: not while it goes down, nor while the host's clock is off, or refused by the store."""
+    if reason := call.broker.reason():
+        raise NotReady(reason)
     return Health("ready")

@@ -18,6 +18,7 @@ import msgspec
 
 from ..clock import from_ms
 from ..events import Event
+from ..member import Member
 from ..topic import GroupSettings, TopicSettings
 
 LEASED, WAITING = 0, 1
@@ -575,6 +576,21 @@ class Store(Protocol):
 
     def slot(self, partition: int) -> int:
         """The slot that a partition rings; others may share it."""
+        ...
+
+    def member_put(self, member: Member) -> None:
+        """Notes a broker as seen now, by the store's clock, whatever its `seen_at_ms` says; forgets those long gone.
+
+        Raises Unavailable when the store does not answer within some seconds.
+        """
+        ...
+
+    def member_remove(self, name: str) -> None:
+        """Notes that a broker has left."""
+        ...
+
+    def members(self) -> list[Member]:
+        """The brokers that were seen in the last seconds (member.py), by name."""
         ...
 
     def close(self) -> None:

@@ -9,6 +9,8 @@
 
 Each is msgpack in the `app_metadata` of a message of the stream. Before the Hello nothing has been asked, so whoever
 does not see one may try elsewhere. What was asked and not answered is in doubt.
+
+The Hello names the brokers that serve the same store; an Answer does when they have changed since.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class Hello(msgspec.Struct, frozen=True):
     version: str
     incarnation: str
     now_ms: int
+    # Where else the store is served, `host:port`; this broker among them.
+    peers: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -54,3 +58,5 @@ class Answer(msgspec.Struct, frozen=True):
 
     body: msgspec.Raw = msgspec.Raw(b"\xc0")
     fault: Fault | None = None
+    # As in the Hello, when they have changed.
+    peers: tuple[str, ...] | None = None

@@ -1,7 +1,7 @@
 """Makes and upgrades the schema, under a lock: any number of brokers may start at once.
 
-A migration that only adds (tables, columns with defaults, indexes, functions) leaves what was there as older brokers know
-it: old and new work side by side while a deployment rolls. One that does not says so in `_WORKS_FROM`, and brokers
+A migration that only adds (tables, columns with defaults, indexes, functions) leaves what was there as older brokers
+know it: old and new work side by side while a deployment rolls. One that does not says so in `_WORKS_FROM`, and brokers
 older than that are refused.
 """
 

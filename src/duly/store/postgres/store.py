@@ -14,7 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+import msgspec
 import psycopg
+from msgspec.structs import replace
 
 from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.event_log import ListEvents, pack
@@ -22,6 +24,7 @@ from ...engine.memory import BlockCache
 from ...errors import InvalidArgument, StoreError
 from ...events import Listener
 from ...health import Finding
+from ...member import FORGET_MS, SEEN_MS_MAX, Member
 from ..bell import SLOTS, Ticket
 from ..contract import AgendaRow, Backup, Verb
 from .address import Address
@@ -47,6 +50,8 @@ _JOINED_S = 30.0
 _PACKS_MAX = 50
 # Whoever waits looks again after this, should nobody have told it: a process may die before it tells.
 _LOOK_AGAIN_S = 5.0
+
+_member = msgspec.json.Decoder(Member)
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -283,6 +288,37 @@ class PostgresStore:
             "A store on PostgreSQL is backed up with its database: pg_basebackup, pg_dump, your provider's snapshots. "
             "One backup has your tables and Duly's."
         )
+
+    # The brokers on it
+
+    def member_put(self, member: Member) -> None:
+        """Notes a broker as seen now, and forgets those long gone."""
+        now, facts = self.clock.now_ms(), msgspec.json.encode(member).decode()
+        with self._looking() as line:
+            line.put(self._sql["members_forget"], {"before": now - FORGET_MS})
+            line.put(self._sql["member_put"], {"name": member.name, "now": now, "facts": facts})
+            line.flush()
+
+    def member_remove(self, name: str) -> None:
+        """Notes that a broker has left."""
+        with self._looking() as line:
+            line.put(self._sql["member_remove"], {"name": name})
+            line.flush()
+
+    def members(self) -> list[Member]:
+        """The brokers that were seen in the last seconds, by name."""
+        with self._looking() as line:
+            rows = line.ask(self._sql["members"], {"since": self.clock.now_ms() - SEEN_MS_MAX})
+        return [replace(_member.decode(facts), seen_at_ms=seen_at_ms) for seen_at_ms, facts in rows]
+
+    @contextmanager
+    def _looking(self) -> Iterator[Line]:
+        """A line for single statements, outside of transactions."""
+        try:
+            with self._readers.line() as line:
+                yield line
+        except (LineLost, Refused) as error:
+            raise translate(error) from error
 
     def wake_all_here(self) -> None:
         """Wakes whoever waits in this process, for messages or for chores."""

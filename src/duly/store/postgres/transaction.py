@@ -26,8 +26,10 @@ from ..contract import (
     AgendaRow,
     BlockMeta,
     DeadRow,
+    EventRow,
     Head,
     HoleRow,
+    JobRow,
     LeaseRow,
     LooseRow,
     QueueRow,
@@ -106,6 +108,8 @@ class PostgresTransaction(SqlTransaction):
         self.take_mail: Callable[[], bool] | None = None
         # Below it nothing more comes into the inbox, once this is committed.
         self.mail_floor = 0
+        # What time it is by now.
+        self.read_time: Callable[[], int] | None = None
         # Rows that were asked for at the beginning, for the first who wants them.
         self._hinted: dict[tuple[str, int], list[Any]] = {}
         # A reader's states: it remembers nothing.
@@ -211,12 +215,18 @@ class PostgresTransaction(SqlTransaction):
 
     def _locked(self, topic: TopicRow | None, again: Callable[[], TopicRow | None]) -> TopicRow | None:
         """A topic as it is once its lock is had."""
-        while topic is not None and self._enter is not None and topic.id not in self.turns:
-            self.turns[topic.id] = self._enter(topic.id)
+        while topic is not None and self._take(topic.id):
             topic = again()
         if topic is not None:
             self._know(topic)
         return topic
+
+    def _take(self, topic: int) -> bool:
+        """Has a topic's lock from now on. False: it had it before, or only reads."""
+        if self._enter is None or topic in self.turns:
+            return False
+        self.turns[topic] = self._enter(topic)
+        return True
 
     def _know(self, topic: TopicRow) -> None:
         for partition in topic.partitions:
@@ -590,7 +600,29 @@ class PostgresTransaction(SqlTransaction):
     def mail_refuse(self, topic: int, kind: str, data: bytes, payload: bytes | None, why: str) -> None:
         self._rows("mail_refuse", topic=topic, now=self.now_ms, why=why, kind=kind, data=data, payload=payload)
 
+    # Stages
+
+    def job_under_way(self) -> JobRow | None:
+        row = super().job_under_way()
+        while row is not None and self._take(row.topic_id):
+            # Whoever had the topic may have finished it meanwhile.
+            row = super().job_under_way()
+        return row
+
+    def stage_expired(self) -> tuple[int, int] | None:
+        row = self._one("stage_expired", now=self.now_ms)
+        while row is not None and self._take(row[2]):
+            row = self._one("stage_expired", now=self.now_ms)
+        return None if row is None else (row[0], row[1])
+
     # Events
+
+    def event_rows(self, limit: int) -> list[EventRow]:
+        rows = super().event_rows(limit)
+        if self.read_time is not None:
+            # They may be of transactions that began later than this one: what holds them is not older than they are.
+            self.now_ms = max(self.now_ms, self.read_time())
+        return rows
 
     def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:  # noqa: ARG002
         # Transactions commit in another order than they began: what is not packed yet has no place yet.
@@ -603,9 +635,8 @@ class PostgresTransaction(SqlTransaction):
 
     def agenda_next(self) -> AgendaRow | None:
         row = self._one("agenda_next")
-        while row is not None and self._enter is not None and row[4] and row[4] not in self.turns:
+        while row is not None and row[4] and self._take(row[4]):
             # A topic's rows are changed under its lock alone; what was to be done may be done once it is had.
-            self.turns[row[4]] = self._enter(row[4])
             row = self._one("agenda_next")
         return None if row is None else AgendaRow(*row[:4])
 

@@ -545,7 +545,9 @@ class PostgresWriter:
         now_us = line.ask_all(
             [(self._sql["lock"], {"space": self._space, "key": key}), (self._sql["now"], {})],
         )[1][0][0]
-        return self._transaction(line, self._time(now_us), Memory(), {})
+        tx = self._transaction(line, self._time(now_us), Memory(), {})
+        tx.read_time = lambda: self._time(line.ask(self._sql["now"], {})[0][0])
+        return tx
 
     def _transaction(self, line: Line, now_ms: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
         return PostgresTransaction(

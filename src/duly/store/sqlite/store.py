@@ -24,6 +24,7 @@ from ...engine.memory import BlockCache
 from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull, Timeout
 from ...events import Event, Listener, tell
 from ...health import Finding
+from ...member import Member
 from ..bell import SLOTS, Ticket
 from ..contract import Backup, Progress, Verb
 from .application import Transaction, held_here, joined
@@ -34,6 +35,7 @@ from .doctor import FREE_ALERT, examine, room_on_device
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
+from .members import list_members, put_members, remove_members
 from .presence import Presence
 from .queries import migrations, queries
 from .snapshot import Snapshot
@@ -42,11 +44,13 @@ from .transaction import SqliteTransaction
 from .writer import Writer
 
 MEMORY = ":memory:"
-SCHEMA = 5
+SCHEMA = 6
 # The WAL-reset corruption bug is fixed from here on.
 SQLITE_MIN = (3, 51, 3)
 
 _CLOCK_TENANT = "$clock"
+_MEMBERS_TENANT = "$members"
+_MEMBERS_S = 5.0
 _READERS_POOLED = 8
 _BUSY_MS = 10_000
 _FORK_WAIT_S = 5.0
@@ -405,6 +409,16 @@ class SqliteStore:
         """Takes the host's time, ahead or back, in every process on the file."""
         self.write(_accept_clock, self._kept, tenant=_CLOCK_TENANT, cost=0, deadline=deadline)
         self._bell.ring(range(SLOTS))
+
+    def member_put(self, member: Member) -> None:
+        self.write(put_members, member, tenant=_MEMBERS_TENANT, cost=0, deadline=monotonic_s() + _MEMBERS_S)
+
+    def member_remove(self, name: str) -> None:
+        self.write(remove_members, name, tenant=_MEMBERS_TENANT, cost=0, deadline=monotonic_s() + _MEMBERS_S)
+
+    def members(self) -> list[Member]:
+        with self.read() as tx:
+            return list_members(tx)
 
     @contextmanager
     def inside(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ DELETE FROM stage
 
 -- stage_expired
 -- Zero rows: no stage has been left behind.
-SELECT id, tenant
+SELECT id, tenant, topic
   FROM stage
  WHERE expires_at_ms <= :now
  ORDER BY expires_at_ms
