@@ -1,4 +1,4 @@
-"""Brokers whose wall clocks are a day off, jump, or whose clocks all run too fast: the store's clock is PostgreSQL's.
+"""Brokers whose wall clocks are off, jump, or whose clocks all run too fast: the store's clock is PostgreSQL's.
 
 libfaketime moves them, as in tests/acceptance/test_clock.py. Times are measured by this process, whose clocks are those
 of the server. Broken once to see it fail: with SystemClock's time for PostgreSQL's both fail.
@@ -18,7 +18,10 @@ import duly
 from tests.acceptance.test_clock import DAY_S, SLACK_S, faketime
 from tests.conftest import scaled
 
-from .brokers import BrokerProcess
+from .brokers import BrokerProcess, url_of
+
+# A broker whose clock is further off than five seconds does not claim.
+OFF_S = 4
 
 pytestmark = pytest.mark.timeout(scaled(120, 600))
 
@@ -44,13 +47,36 @@ class Wall:
         os.replace(fresh, self._path)
 
 
-def test_brokers_a_day_off_deliver_nothing_early_and_leases_neither_freeze_nor_are_cut(
+@pytest.mark.parametrize("off_s", [DAY_S, -DAY_S])
+def test_a_broker_a_day_off_settles_alone_and_whoever_knows_another_is_served(
+    fresh_store_url: Callable[[], str], serve: Serve, tmp_path: Path, off_s: int
+) -> None:
+    """Early deliveries: 0."""
+    url = fresh_store_url()
+    wall = Wall(tmp_path / "wall")
+    wall.move(off_s)
+    (right,), (off,) = serve(url), serve(url, env=wall.env)
+    with duly.connect(off.url, timeout=5) as alone, duly.connect(url_of([off, right])) as both:
+        both.create_topic("jobs", kind="queue", lease=30)
+        with pytest.raises(duly.NotReady):
+            alone.publish("jobs", b"x")
+        with pytest.raises(duly.NotReady):
+            alone.claim("jobs")
+        published = time.monotonic()
+        both.publish("jobs", duly.Message(b"in a while", due=timedelta(seconds=1)))
+        batch = both.claim("jobs", wait=10)
+        assert batch.payloads == [b"in a while"]
+        assert 0.999 <= time.monotonic() - published <= 1 + SLACK_S
+        assert alone.ack(batch).done == 1
+
+
+def test_brokers_seconds_off_deliver_nothing_early_and_leases_neither_freeze_nor_are_cut(
     fresh_store_url: Callable[[], str], serve: Serve, tmp_path: Path
 ) -> None:
     url = fresh_store_url()
     walls = [Wall(tmp_path / f"wall{number}") for number in range(2)]
-    walls[0].move(DAY_S)
-    walls[1].move(-DAY_S)
+    walls[0].move(OFF_S)
+    walls[1].move(-OFF_S)
     brokers = [broker for wall in walls for broker in serve(url, env=wall.env)]
     early = frozen = 0
     with (
@@ -64,8 +90,8 @@ def test_brokers_a_day_off_deliver_nothing_early_and_leases_neither_freeze_nor_a
             one.publish("jobs", duly.Message(b"at a moment", due=one.clock().now + timedelta(seconds=1)))
             if turn >= 2:
                 # The walls jump while they wait.
-                walls[0].move(-DAY_S if turn % 2 else DAY_S)
-                walls[1].move(DAY_S if turn % 2 else -DAY_S)
+                walls[0].move(-OFF_S if turn % 2 else OFF_S)
+                walls[1].move(OFF_S if turn % 2 else -OFF_S)
             got: list[bytes] = []
             while len(got) < 2:
                 batch = other.claim("jobs", wait=10, max_messages=1)

@@ -202,7 +202,7 @@ def test_a_publish_in_doubt_when_the_server_stays_away_is_unknown(postgres_serve
     server = postgres_server(commit_delay="100000", commit_siblings="0")
     with duly.connect(url_of(server), consumer="w", timeout=2) as q:
         q.create_topic("orders", kind="log")
-        for wait_s in (0.02, 0.05, 0.08):
+        for wait_s in (0.03, 0.08):
             call = Call(lambda: q.publish("orders", b"one"))
             time.sleep(wait_s)
             server.kill()

@@ -138,7 +138,7 @@ def pauses(kills: int) -> Iterator[float]:
 def test_the_server_is_killed_and_restarted_under_traffic(postgres_server: Start) -> None:
     server = postgres_server()
     with Traffic(url_of(server), publishers=3, consumers=2) as traffic:
-        for pause in pauses(scaled(3, 40)):
+        for pause in pauses(scaled(2, 40)):
             time.sleep(pause)
             server.kill()
             server.start()
@@ -154,7 +154,7 @@ def test_the_server_is_restarted_under_brokers_and_their_clients(
     server = postgres_server()
     brokers = serve(url_of(server), url_of(server))
     with Traffic(brokers_url(brokers), publishers=3, consumers=2) as traffic:
-        for pause in pauses(scaled(2, 40)):
+        for pause in pauses(scaled(1, 40)):
             time.sleep(pause)
             server.kill()
             server.start()

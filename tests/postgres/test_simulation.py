@@ -63,7 +63,7 @@ TestPostgresModel.settings = settings(
 
 
 def test_every_message_of_a_log_is_accounted_for(fresh_store_url: Callable[[], str]) -> None:
-    for seed in seeds(3, 300):
+    for seed in seeds(2, 300):
         print(f"DULY_TEST_SEED={seed}")
         driver = Interleaving(fresh_store_url(), seed, CLIENTS)
         try:
@@ -76,7 +76,7 @@ def test_every_message_of_a_log_is_accounted_for(fresh_store_url: Callable[[], s
 @pytest.mark.parametrize("in_lanes", [False, True], ids=["one lane", "many lanes"])
 def test_every_message_of_a_queue_is_accounted_for(fresh_store_url: Callable[[], str], in_lanes: bool) -> None:
     done: Counter[str] = Counter()
-    for seed in seeds(3, 300):
+    for seed in seeds(2, 300):
         with pytest.MonkeyPatch.context() as patch:
             sizes = drawn_sizes(random.Random(seed))
             sizes.apply(patch)
@@ -110,11 +110,11 @@ def test_what_was_acknowledged_survives_kill_9(fresh_store_url: Callable[[], str
 
 def test_processes_work_on_one_log_while_some_are_killed(tmp_path: Path) -> None:
     url = postgres_schemas.schemas().take_unmade()
-    logs = log_processes.work_and_kill(url, tmp_path, scaled(4, 8), scaled(4, 60), scaled(2, 30))
+    logs = log_processes.work_and_kill(url, tmp_path, scaled(4, 8), scaled(2, 60), scaled(1, 30))
     assert len(log_processes.account(url, logs).acked) > 50
 
 
 def test_processes_work_on_one_queue_while_some_are_killed(tmp_path: Path) -> None:
     url = postgres_schemas.schemas().take_unmade()
-    logs = queue_processes.work_and_kill(url, tmp_path, scaled(3, 8), scaled(4, 60), scaled(2, 30))
+    logs = queue_processes.work_and_kill(url, tmp_path, scaled(3, 8), scaled(2, 60), scaled(1, 30))
     assert len(queue_processes.account(url, logs)[0].acked) > 50
