@@ -46,7 +46,7 @@ def _nobody_stays_behind() -> Iterator[None]:
             process.kill()
 
 
-def start(mode: str, path: Path, log: Path, *rest: object) -> subprocess.Popen[str]:
+def start(mode: str, path: Path | str, log: Path, *rest: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.crash.worker", mode, str(path), str(log), log.stem, *map(str, rest)]
     started.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, text=True))
     return started[-1]
@@ -146,7 +146,7 @@ def two_valid_leases(story: Story) -> list[str]:
     return found
 
 
-def drain(path: Path) -> dict[int, str]:
+def drain(path: Path | str) -> dict[int, str]:
     """Claims and acks what is left, when all leases are over."""
     left: dict[int, str] = {}
     with duly.connect(path, consumer="drain") as q:
@@ -158,7 +158,7 @@ def drain(path: Path) -> dict[int, str]:
     return left
 
 
-def read_log(path: Path) -> dict[int, str]:
+def read_log(path: Path | str) -> dict[int, str]:
     found: dict[int, str] = {}
     with duly.connect(path) as q:
         while page := q.read(TOPIC, offset=len(found), max_messages=10_000):
@@ -166,7 +166,7 @@ def read_log(path: Path) -> dict[int, str]:
     return found
 
 
-def account(path: Path, logs: list[Path]) -> Story:
+def account(path: Path | str, logs: list[Path]) -> Story:
     """Every message is acked once, or comes when the rest is drained; nothing is lost and nothing is held twice."""
     story = tell(logs)
     left = drain(path)
@@ -184,37 +184,41 @@ def account(path: Path, logs: list[Path]) -> Story:
     missing = set(stored) - story.acked - story.perhaps_acked - set(left)
     assert not missing, f"{len(missing)} messages are neither acked nor delivered: {sorted(missing)[:10]}"
     assert not two_valid_leases(story)
+    print(
+        f"{len(logs)} processes: {len(story.published)} messages published, {sum(map(len, story.holds.values()))}"
+        f" deliveries, {len(story.acked)} acked, 0 lost, 0 under two leases"
+    )
     return story
 
 
 @pytest.mark.timeout(scaled(300, 900))
 def test_eight_processes_publish_claim_and_ack_while_some_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / "app.duly"
+    logs = work_and_kill(path, tmp_path, PROCESSES, scaled(7, 100), scaled(4, 40))
+    check_integrity(path)
+    assert len(account(path, logs).acked) > 100
+
+
+def work_and_kill(path: Path | str, folder: Path, processes: int, seconds: float, kills: int) -> list[Path]:
+    """Has processes work on one log, kills some and starts others. Returns what they wrote."""
     print(f"DULY_TEST_SEED={SEED}")
     draw = random.Random(SEED)
-    path, seconds = tmp_path / "app.duly", scaled(7, 100)
-    logs = [tmp_path / f"w{number}.notes" for number in range(PROCESSES)]
-    # All open the file at once, and it is not there yet.
+    logs = [folder / f"w{number}.notes" for number in range(processes)]
+    # All open the store at once, and it is not there yet.
     running = {log: start("work", path, log, seconds, SEED) for log in logs}
     for log in logs:
         until(log, "ready")
-    kills = scaled(4, 40)
     for _ in range(kills):
         time.sleep(seconds / (kills + 1))
         victim = draw.choice(list(running))
         process = running.pop(victim)
         process.kill()
         process.communicate()
-        logs.append(tmp_path / f"w{len(logs)}.notes")
+        logs.append(folder / f"w{len(logs)}.notes")
         running[logs[-1]] = start("work", path, logs[-1], seconds / 2, SEED)
     for process in running.values():
         end(process)
-    check_integrity(path)
-    story = account(path, logs)
-    print(
-        f"{len(logs)} processes, {kills} killed: {len(story.published)} messages published,"
-        f" {sum(map(len, story.holds.values()))} deliveries, {len(story.acked)} acked, 0 lost, 0 under two leases"
-    )
-    assert len(story.acked) > 100
+    return logs
 
 
 def test_the_account_notices_a_message_held_twice_and_one_that_was_acked_and_came_again() -> None:

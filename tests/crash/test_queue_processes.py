@@ -40,7 +40,7 @@ def _nobody_stays_behind() -> Iterator[None]:
             process.kill()
 
 
-def start(path: Path, log: Path, seconds: float) -> subprocess.Popen[bytes]:
+def start(path: Path | str, log: Path, seconds: float) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.crash.queue_worker", str(path), str(log), log.stem, str(seconds), str(SEED)]
     started.append(subprocess.Popen(command, cwd=ROOT))
     return started[-1]
@@ -108,10 +108,14 @@ class _Teller:
             self.add(note)
         story.in_doubt.extend(self.asked.values())
         story.perhaps_acked.update(key for key, hold in self.own.items() if hold.verdict == "ack" and not hold.done)
-        if last == "cancel":
-            story.perhaps_cancelled.update(self.changing)
-        if last == "move":
-            story.perhaps_moved.update(self.changing)
+        self.leave_in_doubt(last)
+
+    def leave_in_doubt(self, what: str) -> None:
+        """Nobody knows whether it was done."""
+        if what == "cancel":
+            self.story.perhaps_cancelled.update(self.changing)
+        if what == "move":
+            self.story.perhaps_moved.update(self.changing)
 
     def add(self, note: dict[str, Any]) -> None:
         story, what = self.story, note["what"]
@@ -130,6 +134,8 @@ class _Teller:
                 hold.asked, hold.verdict, hold.delay = note["at"], what, round(note.get("delay", 0) * 1000)
         elif what in ("move", "cancel"):
             self.changing = note["keys"]
+        elif what == "failed":
+            self.leave_in_doubt(note["verb"])
         elif what == "cancel done":
             for key, answer in note["answers"].items():
                 if answer == "cancelled":
@@ -175,7 +181,7 @@ def too_early(story: Story) -> list[str]:
     return found
 
 
-def drain(path: Path, wait_s: float) -> tuple[Counter[str], int]:
+def drain(path: Path | str, wait_s: float) -> tuple[Counter[str], int]:
     """Redrives what is dead and claims and acks what is left, when all leases are over. Also counts the dead."""
     left: Counter[str] = Counter()
     with small_steps(), duly.connect(path, consumer="drain") as q:
@@ -190,7 +196,7 @@ def drain(path: Path, wait_s: float) -> tuple[Counter[str], int]:
     return left, dead
 
 
-def account(path: Path, logs: list[Path], wait_s: float = LEASE_S * 2) -> tuple[Story, int]:
+def account(path: Path | str, logs: list[Path], wait_s: float = LEASE_S * 2) -> tuple[Story, int]:
     """Every message is acked once, or cancelled, or comes when the rest is drained."""
     story = tell(logs)
     left, dead = drain(path, wait_s)
@@ -210,37 +216,41 @@ def account(path: Path, logs: list[Path], wait_s: float = LEASE_S * 2) -> tuple[
     assert not missing, f"{len(missing)} are neither acked, cancelled nor delivered: {some}"
     assert not (found := two_valid_leases(story)), f"two_valid_leases: {found[:3]}"
     assert not (found := too_early(story)), f"too_early: {found[:3]}"
+    print(
+        f"{len(logs)} processes: {len(story.published)} messages published,"
+        f" {sum(map(len, story.holds.values()))} deliveries, {len(story.acked)} acked,"
+        f" {len(story.cancelled)} cancelled, {len(story.moved)} moved, {dead} dead; 0 lost, 0 under two leases, 0 early"
+    )
     return story, dead
 
 
 @pytest.mark.timeout(scaled(300, 900))
 def test_processes_work_on_one_queue_while_some_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / "app.duly"
+    logs = work_and_kill(path, tmp_path, PROCESSES, scaled(4, 100), scaled(3, 40))
+    check_integrity(path)
+    assert len(account(path, logs)[0].acked) > 100
+
+
+def work_and_kill(path: Path | str, folder: Path, processes: int, seconds: float, kills: int) -> list[Path]:
+    """Has processes work on one queue, kills some and starts others. Returns what they wrote."""
     print(f"DULY_TEST_SEED={SEED}")
     draw = random.Random(SEED)
-    path, seconds = tmp_path / "app.duly", scaled(4, 100)
-    logs = [tmp_path / f"w{number}.notes" for number in range(PROCESSES)]
-    # All open the file at once, and it is not there yet.
+    logs = [folder / f"w{number}.notes" for number in range(processes)]
+    # All open the store at once, and it is not there yet.
     running = {log: start(path, log, seconds) for log in logs}
     for log in logs:
         until(log, "ready")
-    kills = scaled(3, 40)
     for _ in range(kills):
         time.sleep(seconds / (kills + 1))
         process = running.pop(draw.choice(list(running)))
         process.kill()
         process.communicate(timeout=30)
-        logs.append(tmp_path / f"w{len(logs)}.notes")
+        logs.append(folder / f"w{len(logs)}.notes")
         running[logs[-1]] = start(path, logs[-1], seconds / 2)
     for process in running.values():
         assert process.wait(90) == 0
-    check_integrity(path)
-    story, dead = account(path, logs)
-    print(
-        f"{len(logs)} processes, {kills} killed: {len(story.published)} messages published,"
-        f" {sum(map(len, story.holds.values()))} deliveries, {len(story.acked)} acked,"
-        f" {len(story.cancelled)} cancelled, {len(story.moved)} moved, {dead} dead; 0 lost, 0 under two leases, 0 early"
-    )
-    assert len(story.acked) > 100
+    return logs
 
 
 SABOTAGES = {

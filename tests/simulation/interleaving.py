@@ -47,13 +47,13 @@ class Account:
 
 
 class Interleaving:
-    """Random verbs, from one seed, on two clients of one file."""
+    """Random verbs, from one seed, on some clients of one store."""
 
-    def __init__(self, path: str, seed: int) -> None:
+    def __init__(self, path: str, seed: int, clients: int = 2) -> None:
         self.path = path
         self.draw = random.Random(seed)
         self.clock = duly.ManualClock()
-        self.clients = [self._connect("w0"), self._connect("w1")]
+        self.clients = [self._connect(f"w{at}") for at in range(clients)]
         self.partitions = self.draw.choice([1, 1, 3])
         self.places: dict[tuple[int, int], int] = {}
         self.count = 0
@@ -198,7 +198,7 @@ class Interleaving:
 
     def release_consumer(self) -> None:
         """A hung consumer's leases are freed. Those that expired may have been taken over by now, unseen."""
-        consumer = self.draw.choice(["w0", "w1"])
+        consumer = self.draw.choice([client.consumer for client in self.clients])
         self.q.release(consumer=consumer)
         for account in self.accounts.values():
             for number in [number for number, hold in account.held.items() if hold.consumer == consumer]:
@@ -206,7 +206,7 @@ class Interleaving:
                 del account.held[number]
 
     def reopen(self) -> None:
-        at = self.draw.randrange(2)
+        at = self.draw.randrange(len(self.clients))
         self.clients[at].close()
         self.clients[at] = self._connect(f"w{at}")
 

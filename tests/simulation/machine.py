@@ -38,18 +38,22 @@ def _group(name: str, start: dict[int, int], of: tuple[int, duly.RetryPolicy, bo
 
 
 class Machine(RuleBasedStateMachine):
-    """Two clients on one file, and the model beside them."""
+    """Two clients on one store, and the model beside them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="duly-model-")
         self.clock = duly.ManualClock()
+        self.address = self._new_address()
         self.clients = [self._connect(), self._connect()]
         self.topics: dict[str, Topic] = {}
         self.batches: list[HeldBatch] = []
 
+    def _new_address(self) -> str:
+        return str(Path(self.folder.name) / "app.duly")
+
     def _connect(self) -> duly.Client:
-        return duly.connect(str(Path(self.folder.name) / "app.duly"), clock=self.clock, consumer="ann")
+        return duly.connect(self.address, clock=self.clock, consumer="ann")
 
     @property
     def q(self) -> duly.Client:

@@ -140,9 +140,11 @@ def drawn_sizes(draw: random.Random) -> Sizes:
 
 
 class QueueInterleaving:
-    """Random verbs, from one seed, on two clients of one file."""
+    """Random verbs, from one seed, on some clients of one store."""
 
-    def __init__(self, path: str, seed: int, *, in_lanes: bool, sizes: Sizes, largest: int = 60) -> None:
+    def __init__(
+        self, path: str, seed: int, *, in_lanes: bool, sizes: Sizes, largest: int = 60, clients: int = 2
+    ) -> None:
         self.path = path
         self.draw = random.Random(seed)
         self.in_lanes = in_lanes
@@ -154,7 +156,7 @@ class QueueInterleaving:
         self.claims = 0
         self.paused = False
         self.done: Counter[str] = Counter()
-        self.clients = [self._connect("w0"), self._connect("w1")]
+        self.clients = [self._connect(f"w{at}") for at in range(clients)]
         retry = duly.RetryPolicy(max_attempts=MAX_ATTEMPTS, base=RETRY_S, shape="fixed", jitter="none")
         lanes = duly.Lanes(weights={"a": 3, "b*": 0.5})
         self.clients[0].create_topic("t", kind="queue", lease=LEASE_S, retry=retry, lanes=lanes)
@@ -484,7 +486,7 @@ class QueueInterleaving:
 
     def release_consumer(self) -> None:
         """A hung consumer's leases are freed, those that ran out and were not taken over among them."""
-        consumer = self.draw.choice(["w0", "w1"])
+        consumer = self.draw.choice([client.consumer for client in self.clients])
         self.q.release(consumer=consumer)
         for entry in self.entries.values():
             if entry.hold is not None and entry.hold.consumer == consumer:
@@ -511,7 +513,8 @@ class QueueInterleaving:
 
     def reopen(self) -> None:
         """One client of the store, or all, so that the file is closed and opened."""
-        for at in self.draw.choice([[0], [1], [0, 1]]):
+        every = range(len(self.clients))
+        for at in self.draw.choice([*([at] for at in every), every]):
             self.clients[at].close()
         for at, client in enumerate(self.clients):
             if client._closed:

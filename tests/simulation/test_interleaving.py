@@ -52,15 +52,15 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         for life in range(scaled(3, 6)):
-            _live_and_die(folder, seed + life)
-        _account(folder)
+            live_and_die(folder, seed + life, str(folder / "app.duly"))
+        account(folder, str(folder / "app.duly"))
 
 
-def _live_and_die(folder: Path, seed: int) -> None:
+def live_and_die(folder: Path, seed: int, store: str) -> None:
     """Runs a child until it has done some work, and kills it at a random moment after that."""
     journal = folder / "journal"
     before = journal.stat().st_size if journal.exists() else 0
-    child = subprocess.Popen([sys.executable, "-m", "tests.simulation.victim", str(folder), str(seed)])
+    child = subprocess.Popen([sys.executable, "-m", "tests.simulation.victim", str(folder), str(seed), store])
     patience = time.monotonic() + 60
     while not journal.exists() or journal.stat().st_size == before:
         assert child.poll() is None, "the child ended by itself"
@@ -71,7 +71,7 @@ def _live_and_die(folder: Path, seed: int) -> None:
     assert child.wait(30) == -signal.SIGKILL
 
 
-def _account(folder: Path) -> None:
+def account(folder: Path, store: str) -> None:
     """Repeats the publish in doubt, drains, and compares with what the children were told."""
     published: dict[str, list[int]] = {}
     sure: list[int] = []
@@ -90,7 +90,7 @@ def _account(folder: Path) -> None:
             doubtful.difference_update(entry["numbers"])
     every = sorted(number for numbers in published.values() for number in numbers)
     assert len(sure) == len(set(sure)), "acked twice"
-    with duly.connect(folder / "app.duly") as q:
+    with duly.connect(store) as q:
         for publish_id, numbers in published.items():
             q.publish("t", [number.to_bytes(8) for number in numbers], publish_id=publish_id)
         assert sorted(_read(q)) == every, "a batch is missing, in part or whole, or stored twice"

@@ -14,14 +14,14 @@ from pathlib import Path
 import duly
 
 
-def main(folder: Path, seed: int) -> None:
+def main(folder: Path, seed: int, store: str) -> None:
     draw = random.Random(seed)
     journal = os.open(folder / "journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(what: str, numbers: list[int], publish_id: str = "") -> None:
         os.write(journal, b"\n" + json.dumps({"what": what, "id": publish_id, "numbers": numbers}).encode())
 
-    q = duly.connect(folder / "app.duly", consumer="victim")
+    q = duly.connect(store, consumer="victim")
     q.create_topic("t", kind="log", exist_ok=True, retry=duly.RetryPolicy(max_attempts=10_000))
     q.create_group("t", "g", exist_ok=True)
     q.held()
@@ -47,4 +47,4 @@ def main(folder: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

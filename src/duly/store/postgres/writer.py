@@ -495,6 +495,7 @@ class PostgresWriter:
     def _begin_trusting(self, line: Line, seat: Seat) -> PostgresTransaction:
         """One that computes by what is remembered, and is refused as a whole if that is not true: a trip less."""
         assert seat.topic_id is not None
+        now_ms = self._clock.now_ms()
         line.put(
             self._sql["guard"],
             {
@@ -504,10 +505,12 @@ class PostgresWriter:
                 "session": self._session,
                 "definitions": seat.definitions,
                 "floor": seat.mail_floor,
+                # A clock that a test moves is its affair.
+                "at_ms": now_ms if self._clock is self._server_clock else None,
             },
         )
         turn = Turn(seat.turn, self._session, seat.next_id)
-        tx = self._transaction(line, self._clock.now_ms(), seat.memory, {seat.topic_id: turn})
+        tx = self._transaction(line, now_ms, seat.memory, {seat.topic_id: turn})
         tx.epoch = seat.epoch
         tx.mail_floor = seat.mail_floor
         tx.take_mail = lambda: self._take_mail(tx, seat)

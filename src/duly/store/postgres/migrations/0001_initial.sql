@@ -418,16 +418,19 @@ $$;
 
 -- guard: the same for one that remembers how things stood, and has computed what follows from that: it is refused, with all
 -- that was sent behind it, unless they stand so still.
-CREATE FUNCTION guard(space INTEGER, topic_id BIGINT, at_n BIGINT, at_session BIGINT, at_definitions TEXT, floor XID8)
+CREATE FUNCTION guard(space INTEGER, topic_id BIGINT, at_n BIGINT, at_session BIGINT, at_definitions TEXT, floor XID8, at_ms BIGINT)
 RETURNS VOID LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    now_ms       BIGINT;
     last_n       BIGINT;
     last_session BIGINT;
 BEGIN
     PERFORM pg_advisory_xact_lock(space, topic_id::INTEGER);
     SELECT t.n, t.session INTO last_n, last_session
       FROM turn AS t WHERE t.topic = topic_id ORDER BY t.n DESC LIMIT 1;
-    IF last_n IS DISTINCT FROM at_n OR last_session IS DISTINCT FROM at_session
+    -- A time that was reckoned, and not read: never ahead of the store's, nor far behind it.
+    now_ms := trunc(extract(epoch FROM clock_timestamp()) * 1000)::BIGINT;
+    IF at_ms > now_ms OR at_ms < now_ms - 1000 OR last_n IS DISTINCT FROM at_n OR last_session IS DISTINCT FROM at_session
        OR (SELECT m.value FROM meta AS m WHERE m.key = 'definitions') IS DISTINCT FROM at_definitions
        OR EXISTS (SELECT 1 FROM inbox AS i WHERE i.topic = topic_id AND i.xid >= floor) THEN
         RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU001';

@@ -4,7 +4,7 @@ SELECT now_us, n, session, next_id, definitions, has_mail
   FROM enter(:space::INTEGER, :topic, :floor::XID8);
 
 -- guard
-SELECT guard(:space::INTEGER, :topic, :n, :session, :definitions, :floor::XID8)::TEXT;
+SELECT guard(:space::INTEGER, :topic, :n, :session, :definitions, :floor::XID8, :at_ms)::TEXT;
 
 -- turn_put
 INSERT INTO turn (topic, n, session, next_id)
