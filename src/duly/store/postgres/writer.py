@@ -35,6 +35,7 @@ from ...engine.claim import claim
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Publish
 from ...engine.record import write_records
+from ...engine.settling import Settle
 from ...errors import Busy, Closed, Error, StoreError, Timeout, Unavailable
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
@@ -42,8 +43,8 @@ from ..contract import Aftermath, Verb
 from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
 from .bell import NotifyBell
 from .clock import PostgresClock
-from .faults import GOING_AWAY, PASSING, translate
-from .inbox import take_in
+from .faults import GOING_AWAY, LOCK_NOT_AVAILABLE, PASSING, translate
+from .inbox import leave_verdict, take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
 from .seat import CHORES, DEFINITIONS, Seat, topic_of
@@ -457,7 +458,8 @@ class PostgresWriter:
         except LineLost:
             raise
         except Exception as error:
-            if isinstance(error, Refused) and (len(jobs) == 1 or error.state in PASSING or error.state in GOING_AWAY):
+            alone = len(jobs) == 1 and not _can_be_left(jobs[0], error)
+            if isinstance(error, Refused) and (alone or error.state in PASSING or error.state in GOING_AWAY):
                 raise
             self._roll_back(tx.line, seat)
         tx = self._begin(tx.line, seat)
@@ -476,7 +478,8 @@ class PostgresWriter:
         except Exception as error:
             tx.back_to(mark)
             if len(jobs) == 1:
-                jobs[0].answer = translate(error)
+                left = _can_be_left(jobs[0], error)
+                jobs[0].answer = leave_verdict(tx, jobs[0].command) if left else translate(error)
             else:
                 for job in jobs:
                     self._run_apart(tx, [job])
@@ -507,6 +510,11 @@ class PostgresWriter:
         line.settle()
         line.command(b"ROLLBACK")
         line.flush()
+
+
+def _can_be_left(job: Job, error: Exception) -> bool:
+    """Whether it is a verdict that an application's open transaction is in the way of: it is left beside that one's."""
+    return isinstance(job.command, Settle) and isinstance(error, Refused) and error.state == LOCK_NOT_AVAILABLE
 
 
 def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:
