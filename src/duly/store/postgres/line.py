@@ -97,6 +97,8 @@ class Line:
         # Warnings that came with the last answers.
         self.warnings: list[str] = []
         self.lost = False
+        # While it is not lost the server has not been down since then.
+        self.born_s = monotonic_s()
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, _READABLE)
         self._pgconn.nonblocking = 1

@@ -6,6 +6,9 @@ anybody else wrote to it since: so the last turn at it is written down, once for
     lock had ──▶ the last turn is mine  ──▶ what I remember is true
              └──▶ it is somebody else's ──▶ forgotten, but for definitions; the first that I write says it is mine now
 
+A server that comes up anew may have forgotten claims, which do not wait for the disk, and with them numbers of its
+transactions: nothing is trusted on a line that was opened after what is remembered was committed.
+
 Definitions (settings, groups, pauses) are counted for the whole store; when the count moved, they are forgotten, too.
 """
 
@@ -25,9 +28,11 @@ class Seat:
     """One topic, or (without a name) the store as a whole."""
 
     __slots__ = (
+        "began_s",
         "busy",
         "definitions",
         "jobs",
+        "known_s",
         "mail_floor",
         "memory",
         "name",
@@ -49,6 +54,8 @@ class Seat:
         self.definitions: str | None = None
         # Below it nothing more can come into the inbox.
         self.mail_floor = 0
+        # When the transaction under way began, and the last one that was committed.
+        self.began_s = self.known_s = 0.0
 
     def doubt(self) -> None:
         """Nothing that is remembered can be trusted."""
@@ -56,6 +63,7 @@ class Seat:
         self.turn = -1
         self.topic_id = None
         self.definitions = None
+        self.mail_floor = 0
 
 
 def topic_of(command: Any) -> str | None:

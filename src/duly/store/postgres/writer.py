@@ -381,6 +381,9 @@ class PostgresWriter:
     def _begin(self, line: Line, seat: Seat) -> PostgresTransaction:
         """A transaction with the topic's lock, and a memory that can be trusted."""
         sql = self._sql
+        if line.born_s > seat.known_s:
+            seat.doubt()
+        seat.began_s = monotonic_s()
         if seat.name is not None and seat.topic_id is None:
             found = line.ask(sql["topic_by_name"], {"tenant": seat.tenant, "topic": seat.name})
             seat.topic_id = found[0][0] if found else None
@@ -502,6 +505,7 @@ class PostgresWriter:
             turn = tx.turns.get(seat.topic_id)
             seat.turn = -1 if turn is None else turn.n
         seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
+        seat.known_s = seat.began_s
 
     def _roll_back(self, line: Line, seat: Seat) -> None:
         """Leaves the transaction, whatever is left of it, and trusts nothing remembered."""
