@@ -26,6 +26,7 @@ from ..contract import (
     AgendaRow,
     BlockMeta,
     DeadRow,
+    GroupRow,
     Head,
     LeaseRow,
     LooseRow,
@@ -215,6 +216,11 @@ class PostgresTransaction(SqlTransaction):
         topic = self.topic_find(tenant, name)
         assert topic is not None
         return topic
+
+    def group_delete(self, topic: TopicRow, group: GroupRow) -> None:
+        for partition in topic.partitions:
+            self._rows("leases_lock", partition=partition, grp=group.id)
+        super().group_delete(topic, group)
 
     def topic_delete(self, topic: TopicRow) -> None:
         super().topic_delete(topic)

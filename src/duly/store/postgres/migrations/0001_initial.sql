@@ -486,11 +486,12 @@ BEGIN
     END IF;
     IF publish.id LIKE '@%' OR publish.id = '' OR octet_length(publish.id) > 512
        OR publish.key = '' OR octet_length(publish.key) > 1024
-       OR publish.lane !~ '^[^[:cntrl:]]{1,256}$' THEN
+       OR publish.lane = '' OR length(publish.lane) > 256 OR publish.lane ~ '[[:cntrl:]]' THEN
         RAISE EXCEPTION 'An id has 1 to 512 bytes and does not begin with @, a key 1 to 1024 bytes, a lane 1 to 256 characters.'
               USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF publish.publish_id LIKE '~%' OR publish.publish_id !~ '^[^[:cntrl:]]{1,128}$' THEN
+    IF publish.publish_id LIKE '~%' OR publish.publish_id = '' OR length(publish.publish_id) > 128
+       OR publish.publish_id ~ '[[:cntrl:]]' THEN
         RAISE EXCEPTION 'A publish_id has 1 to 128 printable characters and does not begin with ~.'
               USING ERRCODE = 'invalid_parameter_value';
     END IF;
