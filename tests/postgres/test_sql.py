@@ -289,6 +289,27 @@ def test_a_role_needs_no_right_but_to_call_it(app: Application, q: duly.Client) 
     assert q.claim("jobs").payloads == [b"mine"]
 
 
+def test_a_connection_needs_some_rights_to_be_given_as_tx(app: Application, q: duly.Client) -> None:
+    """As docs/postgres.md has them."""
+    q.publish("jobs", [duly.Message(b"x", id=name) for name in "abc"])
+    held = q.claim("jobs", max_messages=1)
+    grants = ("SELECT ON ALL TABLES IN SCHEMA duly", "INSERT ON duly.inbox", "UPDATE ON duly.lease")
+    with role(app, CALLER[0], *grants) as somebody, somebody.transaction():
+        q.publish("jobs", b"mine", tx=somebody)
+        q.ack(held, tx=somebody)
+        q.move("jobs", "b", due=60, tx=somebody)
+        q.cancel("jobs", "c", tx=somebody)
+    assert q.claim("jobs").payloads == [b"mine"]
+    assert [one.id for one in q.browse("jobs", state="waiting")] == ["b"]
+    q.publish("jobs", b"more")
+    held = q.claim("jobs")
+    with role(app, CALLER[0], *grants[:2]) as somebody:
+        somebody.autocommit = False
+        q.publish("jobs", b"mine", tx=somebody)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            q.ack(held, tx=somebody)
+
+
 @pytest.mark.parametrize("grants", [(), CALLER[:1]], ids=["nothing", "usage"])
 def test_nobody_else_may_call_it(app: Application, q: duly.Client, grants: tuple[str, ...]) -> None:
     with role(app, *grants) as somebody, pytest.raises(psycopg.errors.InsufficientPrivilege):
