@@ -156,7 +156,8 @@ class _Call:
                 raise Timeout()
             return work(timeout=left, **kwargs)
 
-        return self._dressed(await self._client._threads.run(in_time, timeout_s=allowed))
+        running = self._client._threads.run(in_time, timeout_s=allowed)
+        return self._dressed(await (running if tx is None else _to_its_end(running)))
 
     def _dressed(self, answer: Any) -> Any:
         """An answer with our batches and deliveries in place of plain ones."""
@@ -170,6 +171,21 @@ class _Call:
         if isinstance(answer, list) and answer and isinstance(answer[0], plain.Batch):
             return [self._dressed(batch) for batch in answer]
         return answer
+
+
+async def _to_its_end(work: Coroutine[Any, Any, R]) -> R:
+    """Awaits what uses the application's transaction. A task that is cancelled meanwhile goes on when that has ended:
+    what came after the rollback would be outside of it, and committed by itself.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            # It is nobody's any more.
+            task.exception()
+        raise
 
 
 def _bare(value: Any) -> Any:

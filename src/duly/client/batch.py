@@ -408,11 +408,17 @@ class Batch(Sequence[Delivery]):
             for undo in reversed(self._pledges):
                 undo()
             self.nack(reason=f"{type(error).__name__}: {error}")
-        elif lost := self.ack().lost:
+        elif lost := self._ack_rest().lost:
             raise LeaseLost(
                 f"The lease on {len(lost)} of {self._count} messages expired or was taken over: they will be "
                 "delivered again. Make the lease longer, or the batch smaller."
             )
+
+    def _ack_rest(self) -> Settled:
+        """Acks what is open; not what was settled in a transaction, which may have been rolled back since."""
+        if not self._pledges:
+            return self.ack()
+        return self.client.ack([one for one in self.deliveries if not one._settled and not self._has_lost(one)])
 
     def _end_renewal(self) -> None:
         if self._stop_renewal is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+_ASYNC = ("AsyncConnection", "AsyncSession", "async_scoped_session")
+
 
 class Awaited:
     """A connection whose statements are awaited, and the loop that it belongs to."""
@@ -20,4 +22,4 @@ class Awaited:
 
 def is_asyncio(tx: object) -> bool:
     """Whether a connection is one whose statements are awaited: psycopg's, or SQLAlchemy's."""
-    return any(kind.__name__ in ("AsyncConnection", "AsyncSession") for kind in type(tx).__mro__)
+    return any(kind.__name__ in _ASYNC for kind in type(tx).__mro__)

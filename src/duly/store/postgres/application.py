@@ -6,14 +6,19 @@
         q.ack(delivery, tx=connection)
 
 Nothing here takes a topic's lock, so two applications' transactions never wait for each other, nor brokers for them:
-each leaves mail (inbox.py). What is asked is checked at once, by what is committed so far.
+each leaves mail (inbox.py). What is asked is checked at once, by what is committed so far; what the same transaction
+left before does not count yet.
 
 Publish answers ids; offsets are given when the mail is taken in. An id that is in use by then is left out then, too.
 
 Settle first makes sure that the lease is held, and that it stays so: the transaction takes a share of the lease's row,
 which others may share, and whoever would take the lease over passes it by until the transaction has ended. So what was
 committed as done is done once. (A take-over looks at the mail once more when it has the row: the commit may have come
-between; see PostgresTransaction.leases_due.)
+between; see PostgresTransaction.leases_due.) Verdicts and renewals that come meanwhile for other messages of the lease
+are left as mail, too, beside it.
+
+A transaction that sees the database as it was when it began (REPEATABLE READ, SERIALIZABLE) can settle only what was
+claimed before.
 
 Move and cancel are tried first, in a transaction of ours that is undone: what they answer is what would happen now.
 """
@@ -22,22 +27,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import msgspec
 
 from ...engine.find import QUEUE_GROUP
 from ...engine.inquiry import Cancel, Move, cancel, move
-from ...engine.lease import is_live, live_indexes
 from ...engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_due, check_kind, check_sizes, route
 from ...engine.settling import Settle, Token, Verdicts
 from ...errors import GroupNotFound, InvalidArgument, TopicNotFound
 from ...message import MADE_ID_MARK, Receipt
 from ...topic import TopicSettings
-from ..contract import LEASED, LeaseRow, TopicRow, Transaction, Verb
+from ..contract import LeaseRow, TopicRow, Transaction, Verb
 from ..sql.transaction import lease_of, parse_settings
 from .guest import Guest
-from .inbox import CANCEL, MOVE, PUBLISH, SETTLE, batch_mail
+from .inbox import CANCEL, MOVE, PUBLISH, SETTLE, batch_mail, held_of, verdict_mail
+from .transaction import PostgresTransaction
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -90,9 +96,11 @@ class Joining:
         has_mail: Callable[[str, str], bool],
         write: Callable[[Verb[Any, Any], Any], Any],
         take_in: Callable[[str, str], None],
+        read: Callable[[], AbstractContextManager[PostgresTransaction]],
     ) -> None:
-        self._guest = Guest(tx)
+        self._guest = Guest(tx, schema)
         self._schema = schema
+        self._read = read
         self._incarnation = incarnation
         self._now_ms = now_ms
         self._has_mail = has_mail
@@ -167,19 +175,29 @@ class Joining:
         verdicts = Verdicts()
         held: list[Token] = []
         for token in command.tokens:
-            row = None if command.incarnation != self._incarnation else self._lease(topic, token.lease_id)
-            if row is None or row.state != LEASED or row.group != group[0][0]:
-                verdicts.lost.extend((token.lease_id, index) for index in token.indexes or (None,))
-                continue
-            wanted = live_indexes(row) if token.indexes is None else list(dict.fromkeys(token.indexes))
-            live = [index for index in wanted if is_live(row, index)]
-            verdicts.lost.extend((row.id, index) for index in wanted if not is_live(row, index))
-            verdicts.done += len(live)
-            if live:
-                held.append(Token(token.lease_id, tuple(live)))
+            row = None
+            if command.incarnation == self._incarnation:
+                row = self._lease(topic, token.lease_id)
+                if row is None:
+                    self._check_sight(command, token.lease_id)
+            found = held_of(row, token, group[0][0], verdicts)
+            if found is not None:
+                held.append(found)
         if held:
-            self._mail(topic, SETTLE, msgspec.msgpack.encode(msgspec.structs.replace(command, tokens=tuple(held))))
+            self._mail(topic, SETTLE, verdict_mail(msgspec.structs.replace(command, tokens=tuple(held)), now_ms))
         return verdicts
+
+    def _check_sight(self, command: Settle, lease_id: int) -> None:
+        """A lease that the transaction does not see may be there all the same."""
+        if self._rows("SELECT current_setting('transaction_isolation')")[0][0] == "read committed":
+            return
+        with self._read() as tx:
+            there = tx.topic_find(command.tenant, command.topic) and tx.lease_looking(lease_id)
+        if there:
+            raise InvalidArgument(
+                "Your transaction sees the database as it was when it began, and this was claimed after that. Claim "
+                "before the transaction begins, or use READ COMMITTED."
+            )
 
     def _lease(self, topic: TopicRow, lease_id: int) -> LeaseRow | None:
         for partition in topic.partitions:
@@ -190,7 +208,10 @@ class Joining:
 
     def _tried(self, command: Any, one: Callable[[Transaction, Any], Any], kind: str) -> Any:
         """What would happen now, answered; it happens when the mail is taken in."""
-        topic, _ = self._find(command.tenant, command.topic)
+        topic, now_ms = self._find(command.tenant, command.topic)
+        if isinstance(command, Move) and command.due is not None and command.due < 0:
+            # From now on, and not from when it is taken in.
+            command = msgspec.structs.replace(command, due=now_ms - 1 - command.due)
         answer = self._write(tried(one), command)
         self._mail(topic, kind, msgspec.msgpack.encode(command))
         return answer

@@ -7,7 +7,7 @@ import psycopg
 from ...errors import Busy, Error, StoreError, StoreFull, Unavailable
 from .line import LineLost, Refused
 
-_LOCK_NOT_AVAILABLE, _DEADLOCK, _SERIALIZATION, _CANCELLED = "55P03", "40P01", "40001", "57014"
+LOCK_NOT_AVAILABLE, _DEADLOCK, _SERIALIZATION, _CANCELLED = "55P03", "40P01", "40001", "57014"
 _DISK_FULL, _READ_ONLY, _IN_RECOVERY = "53100", "25006", "57P03"
 # It goes away, or came up anew: another connection may find another server.
 GOING_AWAY = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", _READ_ONLY})
@@ -24,7 +24,7 @@ def translate(error: Exception) -> Error:
     if isinstance(error, Refused):
         if error.state in (CHANGED, TAKEN):
             return Busy("An application's transaction is settling the same messages. Nothing was done; try again.")
-        if error.state in (_LOCK_NOT_AVAILABLE, _CANCELLED, _DEADLOCK):
+        if error.state in (LOCK_NOT_AVAILABLE, _CANCELLED, _DEADLOCK):
             return Busy("Others are at work on this topic, for longer than usual. Nothing was done; try again.")
         if error.state == _DISK_FULL:
             return StoreFull()

@@ -18,30 +18,38 @@ changed meanwhile, it is kept in `refused` with the reason, and told: nothing th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ...engine.block import Place, decode, encode
 from ...engine.bury import tell
 from ...engine.columns import Columns
 from ...engine.find import find_group, find_topic
-from ...engine.incoming import Checked
+from ...engine.incoming import Checked, check_columns
 from ...engine.inquiry import Cancel, Move, cancel, move
+from ...engine.lease import is_live, live_indexes
 from ...engine.publish import Publish, publish
 from ...engine.settle import settle
-from ...engine.settling import Settle
-from ...errors import Error
+from ...engine.settling import Settle, Token, Verdicts
+from ...errors import Error, InvalidArgument
 from ...events import Event
-from ..contract import Transaction
+from ..contract import LEASED, LeaseRow, Transaction
+from .faults import LOCK_NOT_AVAILABLE
+from .line import Refused
 from .transaction import PostgresTransaction
 
 PUBLISH, SQL, SETTLE, MOVE, CANCEL = "publish", "sql", "settle", "move", "cancel"
-_MAILS_A_TURN = 512
+_MAILS_A_PAGE = 512
 
-_COMMANDS: dict[str, Any] = {SETTLE: Settle, MOVE: Move, CANCEL: Cancel}
+_verdict = msgspec.msgpack.Decoder(tuple[int, Settle])
+_CHANGES: dict[str, tuple[Any, Callable[[Transaction, Any], Any]]] = {
+    MOVE: (msgspec.msgpack.Decoder(Move), move),
+    CANCEL: (msgspec.msgpack.Decoder(Cancel), cancel),
+}
 _PLACE = Place(0, 0, 0)
 
 
@@ -89,29 +97,197 @@ def batch_mail(batch: Checked, columns: Columns, publish_id: str) -> bytes:
     return msgspec.msgpack.encode(_Batch(publish_id, partitions, encode(_PLACE, columns, 0, [])))
 
 
+def verdict_mail(command: Settle, now_ms: int) -> bytes:
+    """A verdict for the inbox, with the moment from which its delay counts."""
+    return msgspec.msgpack.encode((now_ms, command))
+
+
+def held_of(row: LeaseRow | None, token: Token, group: int, verdicts: Verdicts) -> Token | None:
+    """What a token names that is held, and counted in the verdicts, as is what is not."""
+    if row is None or row.state != LEASED or row.group != group:
+        verdicts.lost.extend((token.lease_id, index) for index in token.indexes or (None,))
+        return None
+    wanted = live_indexes(row) if token.indexes is None else list(dict.fromkeys(token.indexes))
+    live = [index for index in wanted if is_live(row, index)]
+    verdicts.lost.extend((row.id, index) for index in wanted if not is_live(row, index))
+    verdicts.done += len(live)
+    return Token(row.id, tuple(live)) if live else None
+
+
+def leave_verdict(tx: PostgresTransaction, command: Settle) -> Verdicts:
+    """Leaves a verdict as mail: an application's open transaction has a share of the lease, and will let go of it."""
+    topic = find_topic(tx, command.tenant, command.topic)
+    group = find_group(tx, topic, command.group)
+    verdicts = Verdicts()
+    found = [held_of(tx.lease_looking(token.lease_id), token, group.id, verdicts) for token in command.tokens]
+    held = tuple(token for token in found if token is not None)
+    if command.verdict == "extend":
+        # Whole leases, which keep their ids: whoever holds them would not hear of others.
+        held = tuple(Token(token.lease_id) for token in held)
+        lease_ms = command.delay_ms or group.settings.lease_ms or topic.settings.lease_ms
+        verdicts.expires_at = tx.now_ms + lease_ms
+    if held:
+        tx.mail_put(topic.id, SETTLE, verdict_mail(replace(command, tokens=held), tx.now_ms))
+    return verdicts
+
+
 def take_in(tx: PostgresTransaction, tenant: str, topic: str, topic_id: int, floor: int) -> int:
-    """Does what a topic's mail says. Answers below which transaction nothing more can come."""
-    while True:
-        rows = tx.mail(topic_id, floor, _MAILS_A_TURN)
-        for kind, some in itertools.groupby(rows, key=lambda row: row[2] in (PUBLISH, SQL)):
-            mails = list(some)
-            if kind:
-                _publish(tx, tenant, topic, topic_id, mails)
-            else:
-                for mail in mails:
-                    _command(tx, topic_id, mail)
-        for xid, number, *_ in rows:
-            tx.mail_delete(topic_id, xid, number)
-        if len(rows) < _MAILS_A_TURN:
-            oldest: int = rows[0][5] if rows else floor
-            return oldest
+    """Does what a topic's mail says. Answers below which transaction nothing more can come, nor is left."""
+    return _TakingIn(tx, tenant, topic, topic_id, floor).run()
 
 
-def _publish(tx: PostgresTransaction, tenant: str, topic: str, topic_id: int, mails: list[Any]) -> None:
-    commands = [_of_mail(tenant, topic, mail) for mail in mails]
-    for mail, answer in zip(mails, publish(tx, commands), strict=True):
-        if isinstance(answer, Exception):
-            _refuse(tx, tenant, topic, topic_id, mail, answer)
+class _TakingIn:
+    """One taking in.
+
+    What cannot be done yet, because an open transaction of an application has a share of the lease in question, is left
+    where it is, and done when that has ended. Nobody can have taken the lease over by then: whoever would, looks at the
+    mail once more when it has the lease's row.
+    """
+
+    def __init__(self, tx: PostgresTransaction, tenant: str, topic: str, topic_id: int, floor: int) -> None:
+        self.tx = tx
+        self.tenant = tenant
+        self.topic = topic
+        self.topic_id = topic_id
+        self.floor = floor
+        # Done, or left for later: not to be looked at again.
+        self.seen: set[tuple[int, int]] = set()
+        self.left_from: int | None = None
+        # What a move or a cancel would take over may have been settled since the mail was read.
+        tx.take_mail = self.settle_first
+
+    def run(self) -> int:
+        oldest: int | None = None
+        for rows in self._pages():
+            if oldest is None:
+                # Of the first page: what comes to light below its end while the next is read is found next time.
+                oldest = rows[0][5]
+            for kind, some in itertools.groupby(rows, key=_way):
+                # Settling, moved up, may have been here.
+                mails = [mail for mail in some if mail[:2] not in self.seen]
+                if mails:
+                    _WAYS[kind](self, mails)
+        if oldest is None:
+            return self.floor
+        return oldest if self.left_from is None else min(oldest, self.left_from)
+
+    def settle_first(self) -> bool:
+        """Does what has come that settles. False: nothing."""
+        before = len(self.seen)
+        for rows in self._pages():
+            self.settle([mail for mail in rows if mail[2] == SETTLE and mail[:2] not in self.seen])
+        return len(self.seen) > before
+
+    def _pages(self) -> Iterator[list[Any]]:
+        after = (self.floor, 0)
+        while rows := self.tx.mail(self.topic_id, after, _MAILS_A_PAGE):
+            yield rows
+            if len(rows) < _MAILS_A_PAGE:
+                return
+            after = rows[-1][:2]
+
+    def publish(self, mails: list[Any]) -> None:
+        commands: list[Publish] = []
+        given: list[Any] = []
+        for mail in mails:
+            self._done(mail)
+            try:
+                commands.append(_of_mail(self.tenant, self.topic, mail))
+                given.append(mail)
+            except (Error, msgspec.MsgspecError) as error:
+                self._refuse(mail, error)
+        for mail, answer in zip(given, publish(self.tx, commands), strict=True):
+            if isinstance(answer, Exception):
+                self._refuse(mail, answer)
+
+    def settle(self, mails: list[Any]) -> None:
+        read = [(mail, verdict) for mail in mails if (verdict := self._read(mail, _verdict)) is not None]
+        if not read:
+            return
+        # Of which the topic's partitions are known from here on.
+        find_topic(self.tx, self.tenant, self.topic)
+        shared = self.tx.leases_shared({token.lease_id for _, (_, command) in read for token in command.tokens})
+        for mail, (at_ms, command) in read:
+            if any(token.lease_id in shared for token in command.tokens):
+                self._leave(mail)
+                continue
+            self._done(mail)
+            (answer,) = settle(self.tx, [self._from_now(command, at_ms)])
+            if isinstance(answer, Exception):
+                self._refuse(mail, answer)
+            elif answer.lost and command.verdict != "extend":
+                _tell_lost(self.tx, command, len(answer.lost))
+
+    def _from_now(self, command: Settle, at_ms: int) -> Settle:
+        if command.delay_ms is None:
+            return command
+        left_ms = command.delay_ms - max(0, self.tx.now_ms - at_ms)
+        return replace(command, delay_ms=max(left_ms, 1 if command.verdict == "extend" else 0))
+
+    def change(self, mails: list[Any]) -> None:
+        """Moves and cancels."""
+        for mail in mails:
+            kind, verb = _CHANGES[mail[2]]
+            command = self._read(mail, kind)
+            if command is None:
+                continue
+            wrote, mark = self.tx.wrote, self.tx.mark()
+            try:
+                verb(self.tx, command)
+                self.tx.release()
+                self._done(mail)
+            except Error as error:
+                self.tx.back_to(mark)
+                self._done(mail)
+                self._refuse(mail, error)
+            except Refused as error:
+                if error.state != LOCK_NOT_AVAILABLE:
+                    raise
+                self.tx.back_to(mark)
+                self.tx.wrote = wrote
+                self._leave(mail)
+
+    def refuse(self, mails: list[Any]) -> None:
+        for mail in mails:
+            self._done(mail)
+            self._refuse(mail, InvalidArgument(f"Mail of an unknown kind: {mail[2]!r}. Use a newer Duly."))
+
+    def _read(self, mail: Any, decoder: Any) -> Any:
+        """What a mail says; None: nothing that makes sense."""
+        try:
+            return decoder.decode(mail[3])
+        except msgspec.MsgspecError as error:
+            self._done(mail)
+            self._refuse(mail, error)
+            return None
+
+    def _done(self, mail: Any) -> None:
+        self.seen.add(mail[:2])
+        self.tx.mail_delete(self.topic_id, *mail[:2])
+
+    def _leave(self, mail: Any) -> None:
+        self.seen.add(mail[:2])
+        self.left_from = mail[0] if self.left_from is None else min(self.left_from, mail[0])
+
+    def _refuse(self, mail: Any, error: Exception) -> None:
+        _, _, kind, data, payload, _ = mail
+        self.tx.mail_refuse(self.topic_id, kind, data, payload, str(error))
+        facts: dict[str, object] = {"what": kind, "why": str(error)}
+        event = Event("mail_refused", self.tx.now_ms, self.tenant, self.topic, facts=facts)
+        self.tx.aftermath.events.append(event)
+
+
+def _way(mail: Any) -> str:
+    kind: str = mail[2]
+    return {SQL: PUBLISH, MOVE: CANCEL}.get(kind, kind if kind in (PUBLISH, SETTLE, CANCEL) else "")
+
+
+_WAYS: dict[str, Callable[[_TakingIn, list[Any]], None]] = {
+    PUBLISH: _TakingIn.publish,
+    SETTLE: _TakingIn.settle,
+    CANCEL: _TakingIn.change,
+    "": _TakingIn.refuse,
+}
 
 
 def _of_mail(tenant: str, topic: str, mail: Any) -> Publish:
@@ -130,24 +306,12 @@ def _of_row(tenant: str, topic: str, row: _Row, payload: bytes) -> Publish:
         value = getattr(row, name)
         if value is not None:
             lists[name] = [value]
-    partitions = None if row.partition is None else np.array([row.partition], np.int64)
-    return Publish(tenant, topic, Checked(Columns(1, lists=lists), len(payload), partitions), row.publish_id)
-
-
-def _command(tx: PostgresTransaction, topic_id: int, mail: Any) -> None:
-    kind, data = mail[2], mail[3]
-    command = msgspec.msgpack.decode(data, type=_COMMANDS[kind])
-    try:
-        if kind == SETTLE:
-            (answer,) = settle(tx, [command])
-            if isinstance(answer, Exception):
-                raise answer
-            if answer.lost:
-                _tell_lost(tx, command, len(answer.lost))
-        else:
-            (move if kind == MOVE else cancel)(tx, command)
-    except Error as error:
-        _refuse(tx, command.tenant, command.topic, topic_id, mail, error)
+    partitions = None if row.partition is None else [row.partition]
+    # All but the id, which Duly may have made, as if it came from a stranger.
+    checked = check_columns(
+        {name: column for name, column in lists.items() if name != "id"}, partitions, relative=False
+    )
+    return Publish(tenant, topic, Checked(Columns(1, lists=lists), len(payload), checked.partitions), row.publish_id)
 
 
 def _tell_lost(tx: PostgresTransaction, command: Settle, count: int) -> None:
@@ -156,10 +320,3 @@ def _tell_lost(tx: PostgresTransaction, command: Settle, count: int) -> None:
     group = find_group(tx, topic, command.group)
     facts: dict[str, object] = {"verdict": command.verdict, "messages": count}
     tell(tx, topic, group, "verdict_too_late", partition=topic.partitions[0], offset=0, count=0, facts=facts)
-
-
-def _refuse(tx: PostgresTransaction, tenant: str, topic: str, topic_id: int, mail: Any, error: Exception) -> None:
-    _, _, kind, data, payload, _ = mail
-    tx.mail_refuse(topic_id, kind, data, payload, str(error))
-    facts: dict[str, object] = {"what": kind, "why": str(error)}
-    tx.aftermath.events.append(Event("mail_refused", tx.now_ms, tenant, topic, facts=facts))

@@ -96,6 +96,7 @@ class Seat:
         self.topic_id = None
         self.definitions = None
         self.lingers = False
+        self.mail_floor = 0
 
 
 def topic_of(command: Any) -> str | None:

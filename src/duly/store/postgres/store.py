@@ -224,6 +224,7 @@ class PostgresStore:
             has_mail=self._has_mail,
             write=lambda tried, asked: self.write(tried, asked, tenant=asked.tenant, cost=0, deadline=_joined_by()),
             take_in=self._take_in,
+            read=self.read,
         )
         answer: R = joining.run(command)
         return answer

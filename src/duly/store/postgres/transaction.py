@@ -27,6 +27,7 @@ from ..contract import (
     BlockMeta,
     DeadRow,
     EventRow,
+    GroupRow,
     Head,
     HoleRow,
     JobRow,
@@ -45,8 +46,21 @@ _NEVER = 2**62
 _METAS_A_PAGE, _METAS_A_PAGE_MAX = 16, 4096
 _BLOCKS_A_PAGE = 32
 # What looks at leases: those that were ended have to be gone by then.
-_OF_LEASES = frozenset({"lease", "leases", "leases_due", "lease_next_due", "leased_groups"})
+_OF_LEASES = frozenset(
+    {
+        "lease",
+        "leases",
+        "leases_due",
+        "lease_next_due",
+        "leased_groups",
+        "leases_shared",
+        "leases_lock",
+        "lease_looking",
+    }
+)
 _NO_LEASE = LeaseRow(0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0)
+# How often is looked whether a lease has become free whose time is up.
+_SHARED_MS = 50
 
 _times = msgspec.msgpack.Decoder(tuple[tuple[int, float, float], ...])
 _positions = msgspec.msgpack.Decoder(dict[int, int])
@@ -103,6 +117,10 @@ class PostgresTransaction(SqlTransaction):
         self._ended: dict[int, list[int]] = {}
         # What was remembered under another one cannot be trusted.
         self.epoch = 0
+        # Those that are locked. Whoever changes another locks it first, and does not wait for an application's share.
+        self._leases_locked: set[int] = set()
+        # The groups whose leases were taken over as far as they could be.
+        self._looked_for_due: set[tuple[int, int]] = set()
         self._dirty: dict[int, None] = {}
         # Takes a topic's mail in once more; None: there was none, or it is being taken in.
         self.take_mail: Callable[[], bool] | None = None
@@ -143,6 +161,7 @@ class PostgresTransaction(SqlTransaction):
             assert self._new_lease_id is not None
             given = self._new_lease_id()
             self._lease_at[given] = values["partition"]
+            self._leases_locked.add(given)
         else:
             self.lasting = True
             given = self._next_id(values["topic"] if query == "id_run_insert" else self._topics[values["partition"]])
@@ -169,6 +188,8 @@ class PostgresTransaction(SqlTransaction):
 
     def _savepoint_undo(self) -> None:
         self._ended.clear()
+        # With what was written since go the locks that were taken since.
+        self._leases_locked.clear()
         self.line.settle()
         self.line.command(b"ROLLBACK TO duly")
         self.line.command(b"RELEASE duly")
@@ -256,6 +277,11 @@ class PostgresTransaction(SqlTransaction):
         topic = self.topic_find(tenant, name)
         assert topic is not None
         return topic
+
+    def group_delete(self, topic: TopicRow, group: GroupRow) -> None:
+        for partition in topic.partitions:
+            self._rows("leases_lock", partition=partition, grp=group.id)
+        super().group_delete(topic, group)
 
     def topic_delete(self, topic: TopicRow) -> None:
         super().topic_delete(topic)
@@ -362,14 +388,34 @@ class PostgresTransaction(SqlTransaction):
             return self._seen(known) if known.id else None
         query = "lease_looking" if self._memory is None else "lease"
         row = self._one(query, partitions=self._partitions_of(lease_id), id=lease_id)
+        return None if row is None else self._seen(lease_of(row), locked=True)
+
+    def lease_looking(self, lease_id: int) -> LeaseRow | None:
+        """A lease as it stands, whoever has a share of it."""
+        row = self._one("lease_looking", partitions=self._partitions_of(lease_id), id=lease_id)
         return None if row is None else self._seen(lease_of(row))
+
+    def leases_shared(self, lease_ids: Iterable[int]) -> set[int]:
+        """Those that applications' open transactions have a share of."""
+        rows = self._rows("leases_shared", partitions=self._partitions, ids=list(lease_ids))
+        return {lease_id for (lease_id,) in rows}
+
+    def _lock_lease(self, lease_id: int, *, surely: bool = False) -> None:
+        """Locks a lease, not waiting for an application. One that is at hand need not be: what changes it is refused."""
+        if lease_id in self._leases_locked or (not surely and self._at_hand(("lease", self.epoch, lease_id))):
+            return
+        row = self._one("lease", partitions=self._partitions_of(lease_id), id=lease_id)
+        if row is not None:
+            self._seen(lease_of(row), locked=True)
 
     def _partitions_of(self, lease_id: int) -> tuple[int, ...]:
         known = self._lease_at.get(lease_id)
         return self._partitions if known is None else (known,)
 
-    def _seen(self, row: LeaseRow) -> LeaseRow:
+    def _seen(self, row: LeaseRow, *, locked: bool = False) -> LeaseRow:
         self._lease_at[row.id] = row.partition
+        if locked:
+            self._leases_locked.add(row.id)
         return row
 
     def lease_insert(self, row: LeaseRow) -> int:
@@ -388,10 +434,12 @@ class PostgresTransaction(SqlTransaction):
         self._keep(("lease", self.epoch, lease_id), _NO_LEASE, 100)
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
+        self._lock_lease(row.id)
         self._rows("lease_settle", partition=row.partition, id=row.id, settled=settled, live=live)
         self._keep_lease(replace(row, settled=settled, live=live))
 
     def lease_mark(self, lease_id: int) -> None:
+        self._lock_lease(lease_id, surely=True)
         self._rows("lease_mark", partitions=self._partitions_of(lease_id), id=lease_id)
         known = self._at_hand(("lease", self.epoch, lease_id))
         if known is not None and known.id:
@@ -399,10 +447,12 @@ class PostgresTransaction(SqlTransaction):
 
     def lease_extend(self, row: LeaseRow, due_at: int) -> None:
         self._not_before("lease low", row.partition, row.group, due_at)
+        self._lock_lease(row.id)
         self._rows("lease_extend", partition=row.partition, id=row.id, due_at=due_at)
         self._keep_lease(replace(row, due_at=due_at))
 
     def lease_delete(self, tenant_id: int, lease_id: int) -> None:  # noqa: ARG002
+        self._lock_lease(lease_id)
         # Whoever ends one has seen it.
         self._end(self._lease_at[lease_id], lease_id)
 
@@ -430,7 +480,9 @@ class PostgresTransaction(SqlTransaction):
             return []
         query = "leases_due_looking" if self._memory is None else "leases_due"
         rows = self._rows(query, partition=partition, grp=group, low=low or 0, now=now_ms, limit=limit)
-        found = [self._seen(lease_of(row)) for row in rows]
+        if self._memory is not None:
+            self._looked_for_due.add((partition, group))
+        found = [self._seen(lease_of(row), locked=True) for row in rows]
         if not found:
             self.lease_next_due(tenant_id, partition, group)
         elif self.take_mail is not None and any(row.state == LEASED for row in found) and self.take_mail():
@@ -440,11 +492,22 @@ class PostgresTransaction(SqlTransaction):
 
     def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
         for row in super().leases(tenant_id, partition, group):
+            if (partition, group) in self._looked_for_due and row.id not in self._leases_locked:
+                # Though its time may be up nobody could take it over: an application's transaction has a share of it.
+                row = replace(row, due_at=max(row.due_at, self.now_ms + 1))
             yield self._seen(row)
+
+    def leases_delete(self, tenant_id: int, partition: int, group: int) -> int:
+        self._rows("leases_lock", partition=partition, grp=group)
+        return super().leases_delete(tenant_id, partition, group)
 
     def lease_next_due(self, tenant_id: int, partition: int, group: int) -> int | None:  # noqa: ARG002
         key = ("lease low", partition, group)
-        return self._earliest(key, "lease_next_due", {"partition": partition, "grp": group})
+        due_at = self._earliest(key, "lease_next_due", {"partition": partition, "grp": group})
+        if due_at is not None and due_at <= self.now_ms and (partition, group) in self._looked_for_due:
+            # An application's transaction has a share of it, and nobody tells when that ends.
+            return self.now_ms + _SHARED_MS
+        return due_at
 
     def _earliest(self, key: tuple[Any, ...], query: str, place: Mapping[str, int]) -> int | None:
         """The earliest due time of some rows; none is earlier than what is remembered, and perhaps none that early."""
@@ -589,15 +652,20 @@ class PostgresTransaction(SqlTransaction):
 
     # Mail (inbox.py)
 
-    def mail(self, topic: int, floor: int, limit: int) -> list[Any]:
-        """What is visible of a topic's mail."""
-        return list(self._rows("inbox", topic=topic, floor=floor, limit=limit))
+    def mail(self, topic: int, after: tuple[int, int], limit: int) -> list[Any]:
+        """What is visible of a topic's mail behind a place (transaction, number)."""
+        return list(self._rows("inbox", topic=topic, xid=after[0], id=after[1], limit=limit))
+
+    def mail_put(self, topic: int, kind: str, data: bytes) -> None:
+        self.lasting = True
+        self._rows("inbox_put", topic=topic, kind=kind, data=data)
 
     def mail_delete(self, topic: int, xid: int, number: int) -> None:
         self.lasting = True
         self._rows("inbox_delete", topic=topic, xid=xid, id=number)
 
     def mail_refuse(self, topic: int, kind: str, data: bytes, payload: bytes | None, why: str) -> None:
+        self.lasting = True
         self._rows("mail_refuse", topic=topic, now=self.now_ms, why=why, kind=kind, data=data, payload=payload)
 
     # Stages

@@ -42,6 +42,7 @@ from ...engine.claim import claim
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Publish
 from ...engine.record import write_records
+from ...engine.settling import Settle
 from ...errors import Busy, Closed, Error, StoreError, Timeout, Unavailable
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
@@ -49,9 +50,9 @@ from ..contract import Aftermath, Verb
 from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
 from .bell import NotifyBell
 from .clock import PostgresClock
-from .faults import CHANGED, GOING_AWAY, PASSING, translate
+from .faults import CHANGED, GOING_AWAY, LOCK_NOT_AVAILABLE, PASSING, translate
 from .hints import hints_of
-from .inbox import take_in
+from .inbox import leave_verdict, take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
 from .seat import CHORES, DEFINITIONS, Seat, topic_of
@@ -581,7 +582,8 @@ class PostgresWriter:
         except LineLost:
             raise
         except Exception as error:
-            if isinstance(error, Refused) and (len(jobs) == 1 or error.state in PASSING or error.state in GOING_AWAY):
+            alone = len(jobs) == 1 and not _can_be_left(jobs[0], error)
+            if isinstance(error, Refused) and (alone or error.state in PASSING or error.state in GOING_AWAY):
                 raise
             self._roll_back(tx.line, seat)
         tx = self._begin(tx.line, seat)
@@ -600,7 +602,8 @@ class PostgresWriter:
         except Exception as error:
             tx.back_to(mark)
             if len(jobs) == 1:
-                jobs[0].answer = translate(error)
+                left = _can_be_left(jobs[0], error)
+                jobs[0].answer = leave_verdict(tx, jobs[0].command) if left else translate(error)
             else:
                 for job in jobs:
                     self._run_apart(tx, [job])
@@ -652,6 +655,11 @@ def _is_repeated(job: Job) -> bool:
 def _refuse(job: Job, error: Error) -> None:
     """This try came to nothing. What an earlier one did, nobody knows."""
     job.answer = unknown(job) if _is_repeated(job) else error
+
+
+def _can_be_left(job: Job, error: Exception) -> bool:
+    """Whether it is a verdict that an application's open transaction is in the way of: it is left beside that one's."""
+    return isinstance(job.command, Settle) and isinstance(error, Refused) and error.state == LOCK_NOT_AVAILABLE
 
 
 def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:

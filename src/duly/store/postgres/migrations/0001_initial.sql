@@ -448,26 +448,31 @@ END
 $$;
 
 -- publish: for any language, a trigger, pg_cron. Part of the transaction that calls it; answers the message's id. Whoever may
--- call it needs no right on the tables: it runs as the schema's owner, and sees no tables but Duly's.
+-- call it needs no right on the tables: it runs as the schema's owner, and sees no tables but Duly's (the search path is
+-- fixed below). What it lets through the taking in takes: its limits are those of limits.py.
 CREATE FUNCTION publish(
     topic TEXT, payload BYTEA,
     key TEXT DEFAULT NULL, headers JSONB DEFAULT NULL, id TEXT DEFAULT NULL, due TIMESTAMPTZ DEFAULT NULL,
     priority INTEGER DEFAULT NULL, lane TEXT DEFAULT NULL, ttl INTERVAL DEFAULT NULL, expires_at TIMESTAMPTZ DEFAULT NULL,
     partition INTEGER DEFAULT NULL, publish_id TEXT DEFAULT NULL, tenant TEXT DEFAULT 'default'
-) RETURNS TEXT LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+) RETURNS TEXT LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
 DECLARE
     target   RECORD;
-    made     TEXT := coalesce(publish.id, '@t' || replace(gen_random_uuid()::TEXT, '-', ''));
-    due_ms   BIGINT := (extract(epoch FROM publish.due) * 1000)::BIGINT;
-    ends_ms  BIGINT := (extract(epoch FROM publish.expires_at) * 1000)::BIGINT;
+    drawn    TEXT := replace(gen_random_uuid()::TEXT, '-', '');
+    made     TEXT := coalesce(publish.id, '@t' || drawn);
+    due_ms   BIGINT;
+    ends_ms  BIGINT;
+    ttl_ms   BIGINT := (extract(epoch FROM publish.ttl) * 1000)::BIGINT;
     now_ms   BIGINT := (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT;
+    -- ttl_ms_max and due_ms_ahead_max.
+    far_ms   CONSTANT BIGINT := 3653 * 86400000::BIGINT;
 BEGIN
     SELECT t.id, t.settings::JSONB AS settings, (SELECT count(*) FROM part AS p WHERE p.topic = t.id) AS partitions
       INTO target
       FROM topic AS t JOIN tenant AS n ON n.id = t.tenant
      WHERE n.name = publish.tenant AND t.name = publish.topic AND left(t.name, 1) <> '$';
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'There is no topic %. Topics are never created by themselves.', quote_literal(publish.topic)
+        RAISE EXCEPTION 'There is no topic %. Topics are never created by themselves.', quote_nullable(publish.topic)
               USING ERRCODE = 'undefined_object';
     END IF;
     IF publish.payload IS NULL THEN
@@ -477,7 +482,8 @@ BEGIN
         RAISE EXCEPTION 'The payload has % bytes; topic % takes %.', octet_length(publish.payload), publish.topic,
               target.settings ->> 'payload_bytes_max' USING ERRCODE = 'program_limit_exceeded';
     END IF;
-    IF target.settings ->> 'kind' = 'log' AND (publish.due, publish.priority, publish.lane) IS DISTINCT FROM (NULL, NULL, NULL) THEN
+    IF target.settings ->> 'kind' = 'log'
+       AND (publish.due IS NOT NULL OR publish.priority IS NOT NULL OR publish.lane IS NOT NULL) THEN
         RAISE EXCEPTION 'due, priority and lane belong to queues; % is a log.', publish.topic
               USING ERRCODE = 'invalid_parameter_value';
     END IF;
@@ -499,25 +505,42 @@ BEGIN
     IF publish.ttl IS NOT NULL AND publish.expires_at IS NOT NULL THEN
         RAISE EXCEPTION 'Give ttl or expires_at, not both.' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF publish.id LIKE '@%' OR publish.id = '' OR octet_length(publish.id) > 512 OR octet_length(publish.lane) > 255
-       OR octet_length(publish.key) > 1024 OR publish.lane = '' OR publish.key = '' THEN
-        RAISE EXCEPTION 'An id has 1 to 512 bytes, a lane 1 to 255, a key 1 to 1024, and an id does not begin with @.'
+    IF ttl_ms NOT BETWEEN 1 AND far_ms THEN
+        RAISE EXCEPTION 'A ttl is a millisecond to 3653 days; got %.', publish.ttl USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF NOT isfinite(publish.due) OR NOT isfinite(publish.expires_at) THEN
+        RAISE EXCEPTION 'due and expires_at are moments; got infinity.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    due_ms := greatest((extract(epoch FROM publish.due) * 1000)::BIGINT, CASE WHEN publish.due IS NOT NULL THEN 0 END);
+    IF due_ms > now_ms + far_ms THEN
+        RAISE EXCEPTION 'due is more than 3653 days ahead: %.', publish.due USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.id LIKE '@%' OR publish.id = '' OR octet_length(publish.id) > 512
+       OR publish.key = '' OR octet_length(publish.key) > 1024
+       OR publish.lane = '' OR length(publish.lane) > 256 OR publish.lane ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'An id has 1 to 512 bytes and does not begin with @, a key 1 to 1024 bytes, a lane 1 to 256 characters.'
               USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF publish.publish_id = '' OR length(publish.publish_id) > 128 OR publish.publish_id LIKE '~%' THEN
-        RAISE EXCEPTION 'A publish_id has 1 to 128 characters and does not begin with ~.'
+    IF publish.publish_id LIKE '~%' OR publish.publish_id = '' OR length(publish.publish_id) > 128
+       OR publish.publish_id ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'A publish_id has 1 to 128 printable characters and does not begin with ~.'
               USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF publish.headers IS NOT NULL AND (jsonb_typeof(publish.headers) <> 'object' OR EXISTS (
-           SELECT 1 FROM jsonb_each(publish.headers) AS h WHERE jsonb_typeof(h.value) <> 'string')) THEN
+    IF jsonb_typeof(publish.headers) <> 'object' OR EXISTS (
+           SELECT 1 FROM jsonb_each(CASE jsonb_typeof(publish.headers) WHEN 'object' THEN publish.headers END) AS h
+            WHERE jsonb_typeof(h.value) <> 'string') THEN
         RAISE EXCEPTION 'headers is a JSON object of strings.' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF publish.ttl IS NOT NULL THEN
-        ends_ms := greatest(coalesce(due_ms, now_ms), now_ms) + (extract(epoch FROM publish.ttl) * 1000)::BIGINT;
+    IF (SELECT count(*) > 64 OR sum(octet_length(h.key) + octet_length(h.value)) > 16384
+          FROM jsonb_each_text(publish.headers) AS h) THEN
+        RAISE EXCEPTION 'A message has at most 64 headers, of 16384 bytes together.' USING ERRCODE = 'program_limit_exceeded';
     END IF;
+    ends_ms := CASE WHEN ttl_ms IS NULL THEN greatest((extract(epoch FROM publish.expires_at) * 1000)::BIGINT,
+                                                       CASE WHEN publish.expires_at IS NOT NULL THEN 0 END)
+                    ELSE greatest(coalesce(due_ms, now_ms), now_ms) + ttl_ms END;
     INSERT INTO inbox (topic, kind, data, payload)
     VALUES (target.id, 'sql', convert_to(jsonb_strip_nulls(jsonb_build_object(
-                'id', made, 'publish_id', coalesce(publish.publish_id, '~' || lpad(to_hex(now_ms), 11, '0') || substr(made, 3)),
+                'id', made, 'publish_id', coalesce(publish.publish_id, '~' || lpad(to_hex(now_ms), 11, '0') || drawn),
                 'key', publish.key, 'headers', publish.headers, 'lane', publish.lane, 'priority', publish.priority,
                 'due_at', due_ms, 'expires_at', ends_ms, 'partition', publish.partition))::TEXT, 'UTF8'),
             publish.payload);
@@ -525,3 +548,11 @@ BEGIN
 END
 $$;
 REVOKE ALL ON FUNCTION publish FROM PUBLIC;
+
+-- The caller's temporary tables come last, where they hide none of Duly's: unnamed they would come first, and whoever may
+-- call could have its own "inbox", with a trigger that runs as the schema's owner.
+DO $$
+BEGIN
+    EXECUTE format('ALTER FUNCTION publish SET search_path = %I, pg_temp', current_schema());
+END
+$$;

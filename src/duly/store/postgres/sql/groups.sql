@@ -39,6 +39,21 @@ SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, ba
  WHERE partition = ANY(:partitions::BIGINT[])
    AND id = :id;
 
+-- leases_shared
+-- Those of some leases that applications' open transactions have a share of. The others are locked from here on.
+WITH mine AS (
+    SELECT id
+      FROM lease
+     WHERE partition = ANY(:partitions::BIGINT[])
+       AND id = ANY(:ids::BIGINT[])
+       FOR UPDATE SKIP LOCKED
+)
+SELECT id
+  FROM lease
+ WHERE partition = ANY(:partitions::BIGINT[])
+   AND id = ANY(:ids::BIGINT[])
+   AND id NOT IN (SELECT id FROM mine);
+
 -- lease_insert
 INSERT INTO lease (id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live,
                    attempts, alone, suspect, offsets, settled, history, keys, marked)
@@ -137,6 +152,14 @@ SELECT min(due_at_ms)
  WHERE partition = :partition
    AND grp = :grp
    AND due_at_ms >= :low;
+
+-- leases_lock
+-- Refused when an application's open transaction has a share of one.
+SELECT id
+  FROM lease
+ WHERE partition = :partition
+   AND grp = :grp
+   FOR UPDATE NOWAIT;
 
 -- leases_delete
 DELETE FROM lease

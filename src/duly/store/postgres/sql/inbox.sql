@@ -1,11 +1,16 @@
 -- inbox
--- What is visible of a topic's inbox, in the order of its transactions' numbers; and below which number nothing more comes.
+-- What is visible of a topic's inbox behind a place, in the order of its transactions' numbers; and below which number
+-- nothing more comes.
 SELECT xid, id, kind, data, payload, pg_snapshot_xmin(pg_current_snapshot())
   FROM inbox
  WHERE topic = :topic
-   AND xid >= :floor::XID8
+   AND (xid, id) > (:xid::XID8, :id)
  ORDER BY xid, id
  LIMIT :limit;
+
+-- inbox_put
+INSERT INTO inbox (topic, kind, data)
+VALUES (:topic, :kind, :data);
 
 -- inbox_delete
 DELETE FROM inbox
@@ -14,8 +19,10 @@ DELETE FROM inbox
    AND id = :id;
 
 -- inbox_erase
+-- A transaction that was open when its topic was deleted may have left something since: whoever deletes the next takes it along.
 DELETE FROM inbox
- WHERE topic = :topic;
+ WHERE topic = :topic
+    OR NOT EXISTS (SELECT 1 FROM topic WHERE topic.id = inbox.topic);
 
 -- has_mail
 -- Zero rows: nothing waits in the topic's inbox.
@@ -32,9 +39,10 @@ INSERT INTO refused (topic, at_ms, why, kind, data, payload)
 VALUES (:topic, :now, :why, :kind, :data, :payload);
 
 -- mail_of
--- The partitions of topics that have mail, and below which transaction nothing more comes.
-SELECT part.id, pg_snapshot_xmin(pg_current_snapshot())
-  FROM (SELECT DISTINCT topic FROM inbox WHERE xid >= :floor::XID8) AS mail
+-- The partitions of topics that have mail, and what tells that mail from other; last, below which transaction nothing more
+-- comes.
+SELECT part.id, mail.numbers
+  FROM (SELECT topic, sum(id)::BIGINT AS numbers FROM inbox WHERE xid >= :floor::XID8 GROUP BY topic) AS mail
   JOIN part ON part.topic = mail.topic
 UNION ALL
-SELECT 0, pg_snapshot_xmin(pg_current_snapshot());
+SELECT 0, pg_snapshot_xmin(pg_current_snapshot())::TEXT::BIGINT;
