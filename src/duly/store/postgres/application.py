@@ -166,7 +166,7 @@ class Joining:
         return Receipt(command.publish_id, columns.count, (), given_ids=tuple(ids))
 
     def _settle(self, command: Settle) -> Verdicts:
-        topic, _ = self._find(command.tenant, command.topic)
+        topic, now_ms = self._find(command.tenant, command.topic)
         if self._has_mail(command.tenant, command.topic):
             self._take_in(command.tenant, command.topic)
         group = self._rows(_GROUP, topic=topic.id, name=command.group or QUEUE_GROUP)
