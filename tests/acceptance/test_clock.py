@@ -38,7 +38,7 @@ def faketime() -> str:
 class Process:
     """One process on the store."""
 
-    def __init__(self, store: Path, env: dict[str, str]) -> None:
+    def __init__(self, store: Path | str, env: dict[str, str]) -> None:
         command = [sys.executable, str(WORKER), str(store)]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._read() == "ready"
