@@ -1,4 +1,4 @@
-"""A store on PostgreSQL: an application beside it, with a table and connections of its own; and several brokers on it."""
+"""A store on PostgreSQL; an application beside it, with a table and connections of its own; brokers on it."""
 
 from __future__ import annotations
 

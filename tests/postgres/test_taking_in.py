@@ -337,7 +337,7 @@ def test_mail_is_found_on_a_server_that_counts_its_transactions_anew(forgetful: 
         # Mail alone moves it on; its taking in is the last that is on the disk.
         seat = next(seat for seat in store_of(q)._writer._seats.values() if seat.name == "jobs")
         q.claim("jobs")
-        assert seat.known_s
+        assert seat.memory_at
         seat.mail_floor = before
         forgetful.kill()
         forgetful.start()

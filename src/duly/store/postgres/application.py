@@ -59,7 +59,10 @@ SELECT m.value, topic.id, topic.tenant, settings, paused, version, created_at_ms
  ORDER BY part.number
 """
 _RECEIPT = "SELECT receipt FROM {schema}.receipt WHERE topic = :topic AND publish_id = :publish_id"
-_MAIL = "INSERT INTO {schema}.inbox (topic, kind, data) VALUES (:topic, :kind, :data)"
+_MAIL = """
+INSERT INTO {schema}.inbox (topic, kind, data, leases)
+VALUES (:topic, :kind, :data, CAST(:leases AS BIGINT[]))
+"""
 _GROUP = "SELECT id FROM {schema}.grp WHERE topic = :topic AND name = :name"
 _LEASE = """
 SELECT lease.id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
@@ -139,8 +142,8 @@ class Joining:
         topic = TopicRow(topic_id, tenant_id, tenant, name, parsed, bool(paused), version, created_at, partitions)
         return topic, now_ms if self._now_ms is None else self._now_ms()
 
-    def _mail(self, topic: TopicRow, kind: str, data: bytes) -> None:
-        self._rows(_MAIL, topic=topic.id, kind=kind, data=data)
+    def _mail(self, topic: TopicRow, kind: str, data: bytes, leases: list[int] | None = None) -> None:
+        self._rows(_MAIL, topic=topic.id, kind=kind, data=data, leases=leases)
 
     def _publish(self, command: Publish) -> Receipt:
         topic, now_ms = self._find(command.tenant, command.topic)
@@ -184,7 +187,8 @@ class Joining:
             if found is not None:
                 held.append(found)
         if held:
-            self._mail(topic, SETTLE, verdict_mail(msgspec.structs.replace(command, tokens=tuple(held)), now_ms))
+            settled = msgspec.structs.replace(command, tokens=tuple(held))
+            self._mail(topic, SETTLE, verdict_mail(settled, now_ms), [token.lease_id for token in held])
         return verdicts
 
     def _check_sight(self, command: Settle, lease_id: int) -> None:

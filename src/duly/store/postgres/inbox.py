@@ -127,7 +127,8 @@ def leave_verdict(tx: PostgresTransaction, command: Settle) -> Verdicts:
         lease_ms = command.delay_ms or group.settings.lease_ms or topic.settings.lease_ms
         verdicts.expires_at = tx.now_ms + lease_ms
     if held:
-        tx.mail_put(topic.id, SETTLE, verdict_mail(replace(command, tokens=held), tx.now_ms))
+        leases = [token.lease_id for token in held]
+        tx.mail_put(topic.id, SETTLE, verdict_mail(replace(command, tokens=held), tx.now_ms), leases)
     return verdicts
 
 

@@ -24,7 +24,8 @@ from ..jobs import Job
 _epochs = itertools.count(1)
 
 
-def _new_epoch() -> int:
+def new_epoch() -> int:
+    """A number that nothing was remembered under yet."""
     return next(_epochs)
 
 
@@ -73,7 +74,7 @@ class Seat:
         # Below it nothing more can come into the inbox.
         self.mail_floor = 0
         # Counts how often what was remembered had to be forgotten.
-        self.epoch = _new_epoch()
+        self.epoch = new_epoch()
         # Until then it looks how things stand before it computes anything (monotonic seconds).
         self.careful_until = 0.0
         # Until then its lock is kept between transactions; 0: it is not.
@@ -83,7 +84,7 @@ class Seat:
 
     def forget(self, *, definitions: bool) -> None:
         """Somebody else wrote."""
-        self.epoch = _new_epoch()
+        self.epoch = new_epoch()
         if definitions:
             self.memory.clear()
         else:

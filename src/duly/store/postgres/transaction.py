@@ -48,14 +48,8 @@ _BLOCKS_A_PAGE = 32
 # What looks at leases: those that were ended have to be gone by then.
 _OF_LEASES = frozenset(
     {
-        "lease",
-        "leases",
-        "leases_due",
-        "lease_next_due",
-        "leased_groups",
-        "leases_shared",
-        "leases_lock",
-        "lease_looking",
+        *("lease", "leases", "leases_due", "lease_next_due", "leased_groups"),
+        *("lease_looking", "leases_shared", "leases_lock"),
     }
 )
 _NO_LEASE = LeaseRow(0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0)
@@ -119,6 +113,8 @@ class PostgresTransaction(SqlTransaction):
         self.epoch = 0
         # Those that are locked. Whoever changes another locks it first, and does not wait for an application's share.
         self._leases_locked: set[int] = set()
+        # Of those, what mail settles: it is being taken in, one after the other.
+        self._mail_settles: set[int] = set()
         # The groups whose leases were taken over as far as they could be.
         self._looked_for_due: set[tuple[int, int]] = set()
         self._dirty: dict[int, None] = {}
@@ -397,11 +393,14 @@ class PostgresTransaction(SqlTransaction):
 
     def leases_shared(self, lease_ids: Iterable[int]) -> set[int]:
         """Those that applications' open transactions have a share of."""
-        rows = self._rows("leases_shared", partitions=self._partitions, ids=list(lease_ids))
-        return {lease_id for (lease_id,) in rows}
+        asked = list(lease_ids)
+        rows = self._rows("leases_shared", partitions=self._partitions, ids=asked)
+        shared = {lease_id for (lease_id,) in rows}
+        self._mail_settles.update(lease_id for lease_id in asked if lease_id not in shared)
+        return shared
 
     def _lock_lease(self, lease_id: int, *, surely: bool = False) -> None:
-        """Locks a lease, not waiting for an application. One that is at hand need not be: what changes it is refused."""
+        """Locks a lease without waiting. One that is at hand need not be: what changes it is guarded (`_own`)."""
         if lease_id in self._leases_locked or (not surely and self._at_hand(("lease", self.epoch, lease_id))):
             return
         row = self._one("lease", partitions=self._partitions_of(lease_id), id=lease_id)
@@ -434,7 +433,7 @@ class PostgresTransaction(SqlTransaction):
         self._keep(("lease", self.epoch, lease_id), _NO_LEASE, 100)
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
-        self._lock_lease(row.id)
+        self._own(row.partition, [row.id])
         self._rows("lease_settle", partition=row.partition, id=row.id, settled=settled, live=live)
         self._keep_lease(replace(row, settled=settled, live=live))
 
@@ -447,7 +446,7 @@ class PostgresTransaction(SqlTransaction):
 
     def lease_extend(self, row: LeaseRow, due_at: int) -> None:
         self._not_before("lease low", row.partition, row.group, due_at)
-        self._lock_lease(row.id)
+        self._own(row.partition, [row.id])
         self._rows("lease_extend", partition=row.partition, id=row.id, due_at=due_at)
         self._keep_lease(replace(row, due_at=due_at))
 
@@ -465,7 +464,15 @@ class PostgresTransaction(SqlTransaction):
         """All that were ended so far, in one statement a partition."""
         ended, self._ended = self._ended, {}
         for partition, ids in ended.items():
-            self._rows("lease_delete", partition=partition, ids=ids, wanted=len(ids))
+            self._own(partition, ids)
+            self._rows("lease_delete", partition=partition, ids=ids)
+
+    def _own(self, partition: int, ids: list[int]) -> None:
+        """Nobody else changes these leases, nor has settled anything of them; or all is refused."""
+        unsure = [lease_id for lease_id in ids if lease_id not in self._mail_settles]
+        if unsure:
+            topic = self._topics[partition]
+            self._rows("own_leases", partition=partition, ids=unsure, topic=topic, floor=self.mail_floor)
 
     def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
         row = self.lease(tenant_id, lease_id)
@@ -656,9 +663,9 @@ class PostgresTransaction(SqlTransaction):
         """What is visible of a topic's mail behind a place (transaction, number)."""
         return list(self._rows("inbox", topic=topic, xid=after[0], id=after[1], limit=limit))
 
-    def mail_put(self, topic: int, kind: str, data: bytes) -> None:
+    def mail_put(self, topic: int, kind: str, data: bytes, leases: list[int]) -> None:
         self.lasting = True
-        self._rows("inbox_put", topic=topic, kind=kind, data=data)
+        self._rows("inbox_put", topic=topic, kind=kind, data=data, leases=leases)
 
     def mail_delete(self, topic: int, xid: int, number: int) -> None:
         self.lasting = True

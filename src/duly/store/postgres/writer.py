@@ -55,7 +55,7 @@ from .hints import hints_of
 from .inbox import leave_verdict, take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
-from .seat import CHORES, DEFINITIONS, Seat, topic_of
+from .seat import CHORES, DEFINITIONS, Seat, new_epoch, topic_of
 from .statements import statements
 from .transaction import PostgresTransaction, Turn
 
@@ -448,6 +448,9 @@ class PostgresWriter:
     def _begin(self, line: Line, seat: Seat) -> PostgresTransaction:
         """A transaction with the topic's lock, and a memory that can be trusted."""
         sql = self._sql
+        if line.opened_at > seat.memory_at:
+            # Nothing that is remembered is of this server's life, perhaps.
+            seat.doubt()
         if seat.name is not None and seat.topic_id is None:
             found = line.ask(sql["topic_by_name"], {"tenant": seat.tenant, "topic": seat.name})
             seat.topic_id = found[0][0] if found else None
@@ -456,7 +459,7 @@ class PostgresWriter:
         if seat.topic_id is None:
             return self._begin_cold(line, seat)
         now = seat.begun_at
-        trusts = seat.turn >= 0 and line.opened_at <= seat.memory_at and self._server_clock.is_fresh()
+        trusts = seat.turn >= 0 and self._server_clock.is_fresh()
         if trusts and (seat.kept_until or now > seat.careful_until):
             return self._begin_trusting(line, seat)
         if now < seat.careful_until and len(seat.jobs) >= _MANY_JOBS and not seat.kept_until:
@@ -474,9 +477,6 @@ class PostgresWriter:
                 line.command(b"ROLLBACK")
                 self._let_go(line, seat)
                 return self._begin(line, seat)
-        elif line.opened_at > seat.memory_at:
-            seat.forget(definitions=True)
-            seat.mail_floor = 0
         elif turn.session != self._session or turn.n != seat.turn:
             seat.forget(definitions=False)
             hints.useful = True
@@ -552,6 +552,7 @@ class PostgresWriter:
             [(self._sql["lock"], {"space": self._space, "key": key}), (self._sql["now"], {})],
         )[1][0][0]
         tx = self._transaction(line, self._time(now_us), Memory(), {})
+        tx.epoch = new_epoch()
         tx.read_time = lambda: self._time(line.ask(self._sql["now"], {})[0][0])
         return tx
 

@@ -438,15 +438,6 @@ BEGIN
 END
 $$;
 
--- expect: refuses what was sent with it unless so many rows were found.
-CREATE FUNCTION expect(changed BIGINT, wanted BIGINT) RETURNS VOID LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    IF changed <> wanted THEN
-        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
-    END IF;
-END
-$$;
-
 -- publish: for any language, a trigger, pg_cron. Part of the transaction that calls it; answers the message's id. Whoever may
 -- call it needs no right on the tables: it runs as the schema's owner, and sees no tables but Duly's (the search path is
 -- fixed below). What it lets through the taking in takes: its limits are those of limits.py.

@@ -61,21 +61,11 @@ VALUES (:id, :tenant, :partition, :grp, :due_at, :state, :consumer, :claimed_at,
         :attempts, :alone, :suspect, :offsets, :settled, :history, :keys, :marked);
 
 -- lease_settle
--- Refused, with the whole transaction, if the lease is not there or an application is settling it.
-WITH mine AS (SELECT id
-                FROM lease
-               WHERE partition = :partition
-                 AND id = :id
-                 FOR UPDATE SKIP LOCKED),
-     done AS (UPDATE lease
-      SET settled = :settled,
-          live = :live
-     FROM mine
-    WHERE lease.partition = :partition
-      AND lease.id = mine.id
-RETURNING 1)
-SELECT expect(count(*), 1)::TEXT
-  FROM done;
+UPDATE lease
+   SET settled = :settled,
+       live = :live
+ WHERE partition = :partition
+   AND id = :id;
 
 -- lease_mark
 UPDATE lease
@@ -84,35 +74,19 @@ UPDATE lease
    AND id = :id;
 
 -- lease_extend
--- Refused, with the whole transaction, if the lease is not there or an application is settling it.
-WITH mine AS (SELECT id
-                FROM lease
-               WHERE partition = :partition
-                 AND id = :id
-                 FOR UPDATE SKIP LOCKED),
-     done AS (UPDATE lease
-      SET due_at_ms = :due_at
-     FROM mine
-    WHERE lease.partition = :partition
-      AND lease.id = mine.id
-RETURNING 1)
-SELECT expect(count(*), 1)::TEXT
-  FROM done;
+UPDATE lease
+   SET due_at_ms = :due_at
+ WHERE partition = :partition
+   AND id = :id;
 
 -- lease_delete
--- Refused, with the whole transaction, if one of them is not there or an application is settling it.
-WITH mine AS (SELECT id
-                FROM lease
-               WHERE partition = :partition
-                 AND id = ANY(:ids::BIGINT[])
-                 FOR UPDATE SKIP LOCKED),
-     done AS (DELETE FROM lease
-     USING mine
-     WHERE lease.partition = :partition
-       AND lease.id = mine.id
- RETURNING 1)
-SELECT expect(count(*), :wanted)::TEXT
-  FROM done;
+DELETE FROM lease
+ WHERE partition = :partition
+   AND id = ANY(:ids::BIGINT[]);
+
+-- own_leases
+-- Refused, with the whole transaction, if one of them is not there, or an application settles or has settled it.
+SELECT own_leases(:partition, :ids::BIGINT[], :topic, :floor::XID8)::TEXT;
 
 -- leases_due
 -- None that an application's transaction is settling: it may yet commit.

@@ -9,8 +9,8 @@ SELECT xid, id, kind, data, payload, pg_snapshot_xmin(pg_current_snapshot())
  LIMIT :limit;
 
 -- inbox_put
-INSERT INTO inbox (topic, kind, data)
-VALUES (:topic, :kind, :data);
+INSERT INTO inbox (topic, kind, data, leases)
+VALUES (:topic, :kind, :data, :leases::BIGINT[]);
 
 -- inbox_delete
 DELETE FROM inbox

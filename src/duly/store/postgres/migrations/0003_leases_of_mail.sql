@@ -1,0 +1,21 @@
+-- Which leases mail settles something of. NULL, of an older broker: any.
+ALTER TABLE inbox ADD COLUMN leases BIGINT[];
+
+-- own_leases: what precedes a change of leases that are only remembered, or were just looked up. Refuses all that was sent
+-- with it unless each of them is there, no application's open transaction has a share of it, and none that has committed
+-- settled something of it. The second statement sees what was committed before the first had the rows.
+CREATE FUNCTION own_leases(of_partition BIGINT, wanted BIGINT[], topic_id BIGINT, floor XID8)
+RETURNS VOID LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    had BIGINT;
+BEGIN
+    SELECT count(*) INTO had
+      FROM (SELECT id FROM lease WHERE partition = of_partition AND id = ANY(wanted) FOR UPDATE SKIP LOCKED) AS mine;
+    IF had <> cardinality(wanted)
+       OR EXISTS (SELECT 1 FROM inbox AS i
+                   WHERE i.topic = topic_id AND i.xid >= floor AND i.kind = 'settle'
+                     AND (i.leases IS NULL OR i.leases && wanted)) THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
+    END IF;
+END
+$$;
