@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Iterator
 
@@ -11,6 +12,8 @@ import pytest
 
 import duly
 from duly.store.postgres.compact import Table, count, move_apart, move_rows
+from duly.store.postgres.space import MOVED
+from duly.store.postgres.statements import queries
 from tests import postgres_schemas
 from tests.store.patience import Aside, eventually
 
@@ -109,6 +112,14 @@ def test_a_row_that_is_moved_can_be_deleted_meanwhile(place: Place) -> None:
         holds = count(connection, Table(connection, schema, "thing"))
         assert holds.apart_bytes > 0
     place.behind.execute("DROP TABLE thing")
+
+
+def test_rows_that_somebody_locks_are_never_moved() -> None:
+    """Whoever finds a lease locked takes it for one that is being settled."""
+    locking = [text for text in queries().values() if re.search(r"FOR (NO KEY )?(UPDATE|KEY SHARE|SHARE)", text)]
+    locked = {table for text in locking for table in re.findall(r"(?:FROM|JOIN)\s+(\w+)", text)}
+    assert "lease" in locked
+    assert not locked & MOVED
 
 
 def test_closing_does_not_wait_for_what_is_being_given_back(place: Place) -> None:

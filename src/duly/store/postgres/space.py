@@ -60,6 +60,24 @@ _REST = 1
 _REPORTED_S = 11.0
 _HELD_S_MAX = 60.0
 _AGAIN_S, _AGAIN_S_MAX = 2.0, 600.0
+# What is moved: rows that are written once and that nobody locks. A lease that is locked says that an application's
+# transaction is about to settle it; rows of that kind come and go anyway, and their tables are only cut.
+MOVED = frozenset(
+    (
+        "block",
+        "kept",
+        "chunk",
+        "run_block",
+        "run_data",
+        "id_block",
+        "id_run",
+        "event",
+        "receipt",
+        "gone",
+        "done",
+        "dead",
+    )
+)
 # Moving goes on for so long at a time, and of that time works a third: rows that others drop wait for their VACUUM.
 _MOVING_S, _MOVING_REST = 0.3, 2
 # What was moved is dead once everybody's snapshot is a younger one: the first try to cut may come too early.
@@ -291,6 +309,8 @@ class Sweeper:
         return True
 
     def _moves(self, connection: Connection, figures: Figures) -> Iterator[float]:
+        if figures.name not in MOVED:
+            return iter(())
         table, pages = self._table(connection, figures), figures.rows_bytes // PAGE_BYTES
         sparse_rows, sparse_apart = figures.sparse(self._holds[figures.name], _SPARSE_STILL)
         apart = move_apart(connection, table, pages) if sparse_apart else ()
