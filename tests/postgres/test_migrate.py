@@ -574,7 +574,7 @@ def test_newer_stores_are_refused_on_both_sides(path: str, there: str) -> None:
         duly.migrate(path, there)
     ask_file(path, f"UPDATE duly_meta SET value = '{SCHEMA}' WHERE key = 'schema'")
     duly.connect(there).close()
-    ask(there, "UPDATE meta SET value = '99' WHERE key = 'schema'")
+    ask(there, "UPDATE meta SET value = '99' WHERE key IN ('schema', 'works_from')")
     with pytest.raises(duly.IncompatibleStore, match="schema 99"):
         duly.migrate(path, there)
     duly.connect(path).close()
