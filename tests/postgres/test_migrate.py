@@ -167,10 +167,11 @@ def test_everything_is_delivered_once_in_the_same_order_and_tokens_stay_valid(
         for batch in q.held(consumer="w1"):
             q.ack(batch)
         after = drained(q, clock)
-    assert after == before
-    places = [came[:4] for came in after]
-    assert len(set(places)) == len(places)
-    assert {(topic, group) for topic, group, *_ in places} == EVERY_GROUP
+    assert after.keys() == EVERY_GROUP
+    for group, came in after.items():
+        assert came == before[group], group
+        places = [(partition, offset) for partition, offset, _, _ in came]
+        assert len(set(places)) == len(places) > 0, group
 
 
 def test_it_goes_on_where_it_was_with_ids_that_nobody_had(house: House, there: str) -> None:
