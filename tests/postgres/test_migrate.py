@@ -167,10 +167,11 @@ def test_everything_is_delivered_once_in_the_same_order_and_tokens_stay_valid(
         for batch in q.held(consumer="w1"):
             q.ack(batch)
         after = drained(q, clock)
-    assert after == before
-    places = [came[:4] for came in after]
-    assert len(set(places)) == len(places)
-    assert {(topic, group) for topic, group, *_ in places} == EVERY_GROUP
+    assert after.keys() == EVERY_GROUP
+    for group, came in after.items():
+        assert came == before[group], group
+        places = [(partition, offset) for partition, offset, _, _ in came]
+        assert len(set(places)) == len(places) > 0, group
 
 
 def test_it_goes_on_where_it_was_with_ids_that_nobody_had(house: House, there: str) -> None:
@@ -574,7 +575,7 @@ def test_newer_stores_are_refused_on_both_sides(path: str, there: str) -> None:
         duly.migrate(path, there)
     ask_file(path, f"UPDATE duly_meta SET value = '{SCHEMA}' WHERE key = 'schema'")
     duly.connect(there).close()
-    ask(there, "UPDATE meta SET value = '99' WHERE key = 'schema'")
+    ask(there, "UPDATE meta SET value = '99' WHERE key IN ('schema', 'works_from')")
     with pytest.raises(duly.IncompatibleStore, match="schema 99"):
         duly.migrate(path, there)
     duly.connect(path).close()
