@@ -26,6 +26,7 @@ import itertools
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -44,7 +45,7 @@ from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_t
 from .bell import NotifyBell
 from .clock import PostgresClock
 from .faults import GOING_AWAY, LOCK_NOT_AVAILABLE, PASSING, translate
-from .inbox import leave_verdict, take_in
+from .inbox import leave_verdict, spoken_of, take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
 from .seat import CHORES, DEFINITIONS, Seat, topic_of
@@ -404,20 +405,8 @@ class PostgresWriter:
         tx = self._transaction(line, now_us, seat.memory, {seat.topic_id: turn})
         tx.mail_floor = seat.mail_floor
         if has_mail:
-            self._take_mail(tx, seat)
-        tx.take_mail = lambda: self._take_mail(tx, seat)
+            tx.mail_floor = take_in(tx, seat.tenant, seat.name or "", seat.topic_id, tx.mail_floor)
         return tx
-
-    def _take_mail(self, tx: PostgresTransaction, seat: Seat) -> bool:
-        """Does what a topic's mail says. False: there was none."""
-        assert seat.topic_id is not None
-        again, tx.take_mail = tx.take_mail, None
-        wrote = tx.wrote
-        tx.wrote = False
-        tx.mail_floor = take_in(tx, seat.tenant, seat.name or "", seat.topic_id, tx.mail_floor)
-        took, tx.wrote = tx.wrote, tx.wrote or wrote
-        tx.take_mail = again
-        return took
 
     def _is_another(self, line: Line, seat: Seat) -> bool:
         """Whether the topic was deleted meanwhile, and perhaps made again."""
@@ -435,7 +424,7 @@ class PostgresWriter:
 
     def _transaction(self, line: Line, now_us: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
         server_ms = self._server_clock.note(now_us)
-        return PostgresTransaction(
+        tx = PostgresTransaction(
             line,
             now_ms=server_ms if self._clock is self._server_clock else self._clock.now_ms(),
             incarnation=self._incarnation,
@@ -445,6 +434,8 @@ class PostgresWriter:
             enter=lambda topic: self._enter(line, topic),
             turns=turns,
         )
+        tx.spoken_of = partial(spoken_of, tx)
+        return tx
 
     def _enter(self, line: Line, topic: int) -> Turn:
         asked = {"space": self._space, "topic": topic, "floor": 0}
