@@ -303,7 +303,7 @@ def test_the_mail_of_a_deleted_topic_is_erased(app: Application, q: duly.Client)
     assert not refused(app)
 
 
-def test_a_store_that_is_paused_takes_mail_in_and_delivers_nothing(app: Application, q: duly.Client) -> None:
+def test_a_topic_that_is_paused_takes_mail_in_and_delivers_nothing(app: Application, q: duly.Client) -> None:
     q.pause("jobs")
     leave(q, app.connect(), "jobs", duly.Message(b"x", id="one"))
     sql_publish(app)

@@ -13,9 +13,9 @@ Publish answers ids; offsets are given when the mail is taken in. An id that is 
 
 Settle first makes sure that the lease is held, and that it stays so: the transaction takes a share of the lease's row,
 which others may share, and whoever would take the lease over passes it by until the transaction has ended. So what was
-committed as done is done once. (A take-over looks at the mail once more when it has the row: the commit may have come
-between; see PostgresTransaction.leases_due.) Verdicts and renewals that come meanwhile for other messages of the lease
-are left as mail, too, beside it.
+committed as done is done once. (A take-over looks once more whether the mail speaks of it when it has the row: the
+commit may have come between; see PostgresTransaction.leases_due.) Verdicts and renewals that come meanwhile for other
+messages of the lease are left as mail, too, beside it.
 
 A transaction that sees the database as it was when it began (REPEATABLE READ, SERIALIZABLE) can settle only what was
 claimed before.

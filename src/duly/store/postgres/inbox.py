@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -132,6 +133,16 @@ def leave_verdict(tx: PostgresTransaction, command: Settle) -> Verdicts:
     return verdicts
 
 
+def spoken_of(tx: PostgresTransaction, topic_id: int) -> set[int]:
+    """The leases on which there are verdicts that were not taken in yet."""
+    found: set[int] = set()
+    for data in tx.verdicts(topic_id):
+        # What makes no sense is refused when it is taken in.
+        with suppress(msgspec.MsgspecError):
+            found.update(token.lease_id for token in _verdict.decode(data)[1].tokens)
+    return found
+
+
 def take_in(tx: PostgresTransaction, tenant: str, topic: str, topic_id: int, floor: int) -> int:
     """Does what a topic's mail says. Answers below which transaction nothing more can come, nor is left."""
     return _TakingIn(tx, tenant, topic, topic_id, floor).run()
@@ -141,8 +152,8 @@ class _TakingIn:
     """One taking in.
 
     What cannot be done yet, because an open transaction of an application has a share of the lease in question, is left
-    where it is, and done when that has ended. Nobody can have taken the lease over by then: whoever would, looks at the
-    mail once more when it has the lease's row.
+    where it is, and done when that has ended. Nobody can have taken the lease over by then: whoever would, looks once
+    more whether the mail speaks of it when it has the lease's row.
     """
 
     def __init__(self, tx: PostgresTransaction, tenant: str, topic: str, topic_id: int, floor: int) -> None:
@@ -151,11 +162,8 @@ class _TakingIn:
         self.topic = topic
         self.topic_id = topic_id
         self.floor = floor
-        # Done, or left for later: not to be looked at again.
-        self.seen: set[tuple[int, int]] = set()
+        # The first that had to be left.
         self.left_from: int | None = None
-        # What a move or a cancel would take over may have been settled since the mail was read.
-        tx.take_mail = self.settle_first
 
     def run(self) -> int:
         oldest: int | None = None
@@ -163,21 +171,11 @@ class _TakingIn:
             if oldest is None:
                 # Of the first page: what comes to light below its end while the next is read is found next time.
                 oldest = rows[0][5]
-            for kind, some in itertools.groupby(rows, key=_way):
-                # Settling, moved up, may have been here.
-                mails = [mail for mail in some if mail[:2] not in self.seen]
-                if mails:
-                    _WAYS[kind](self, mails)
+            for kind, mails in itertools.groupby(rows, key=_way):
+                _WAYS[kind](self, list(mails))
         if oldest is None:
             return self.floor
         return oldest if self.left_from is None else min(oldest, self.left_from)
-
-    def settle_first(self) -> bool:
-        """Does what has come that settles. False: nothing."""
-        before = len(self.seen)
-        for rows in self._pages():
-            self.settle([mail for mail in rows if mail[2] == SETTLE and mail[:2] not in self.seen])
-        return len(self.seen) > before
 
     def _pages(self) -> Iterator[list[Any]]:
         after = (self.floor, 0)
@@ -232,7 +230,7 @@ class _TakingIn:
             command = self._read(mail, kind)
             if command is None:
                 continue
-            wrote, mark = self.tx.wrote, self.tx.mark()
+            mark = self.tx.mark()
             try:
                 verb(self.tx, command)
                 self.tx.release()
@@ -245,7 +243,6 @@ class _TakingIn:
                 if error.state != LOCK_NOT_AVAILABLE:
                     raise
                 self.tx.back_to(mark)
-                self.tx.wrote = wrote
                 self._leave(mail)
 
     def refuse(self, mails: list[Any]) -> None:
@@ -263,11 +260,9 @@ class _TakingIn:
             return None
 
     def _done(self, mail: Any) -> None:
-        self.seen.add(mail[:2])
         self.tx.mail_delete(self.topic_id, *mail[:2])
 
     def _leave(self, mail: Any) -> None:
-        self.seen.add(mail[:2])
         self.left_from = mail[0] if self.left_from is None else min(self.left_from, mail[0])
 
     def _refuse(self, mail: Any, error: Exception) -> None:

@@ -118,8 +118,8 @@ class PostgresTransaction(SqlTransaction):
         # The groups whose leases were taken over as far as they could be.
         self._looked_for_due: set[tuple[int, int]] = set()
         self._dirty: dict[int, None] = {}
-        # Takes a topic's mail in once more; None: there was none, or it is being taken in.
-        self.take_mail: Callable[[], bool] | None = None
+        # The leases that a topic's mail speaks of (inbox.py).
+        self.spoken_of: Callable[[int], set[int]] | None = None
         # Below it nothing more comes into the inbox, once this is committed.
         self.mail_floor = 0
         # What time it is by now.
@@ -492,9 +492,11 @@ class PostgresTransaction(SqlTransaction):
         found = [self._seen(lease_of(row), locked=True) for row in rows]
         if not found:
             self.lease_next_due(tenant_id, partition, group)
-        elif self.take_mail is not None and any(row.state == LEASED for row in found) and self.take_mail():
-            # An application has settled something since the mail was taken in, perhaps one of these.
-            return self.leases_due(tenant_id, partition, group, now_ms, limit)
+        elif self.spoken_of is not None and any(row.state == LEASED for row in found):
+            # An application has committed since the mail was taken in, perhaps a verdict on one of these. It is for the
+            # next turn: whoever asks here has begun to work on the queue as it is.
+            spoken_of = self.spoken_of(self._topics[partition])
+            return [row for row in found if row.id not in spoken_of]
         return found
 
     def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
@@ -662,6 +664,10 @@ class PostgresTransaction(SqlTransaction):
     def mail(self, topic: int, after: tuple[int, int], limit: int) -> list[Any]:
         """What is visible of a topic's mail behind a place (transaction, number)."""
         return list(self._rows("inbox", topic=topic, xid=after[0], id=after[1], limit=limit))
+
+    def verdicts(self, topic: int) -> list[bytes]:
+        """What is visible of a topic's mail that settles."""
+        return [data for (data,) in self._rows("inbox_verdicts", topic=topic, floor=self.mail_floor)]
 
     def mail_put(self, topic: int, kind: str, data: bytes, leases: list[int]) -> None:
         self.lasting = True

@@ -33,6 +33,7 @@ import itertools
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -52,7 +53,7 @@ from .bell import NotifyBell
 from .clock import PostgresClock
 from .faults import CHANGED, GOING_AWAY, LOCK_NOT_AVAILABLE, PASSING, translate
 from .hints import hints_of
-from .inbox import leave_verdict, take_in
+from .inbox import leave_verdict, spoken_of, take_in
 from .line import Line, LineLost, Refused
 from .pool import Pool
 from .seat import CHORES, DEFINITIONS, Seat, new_epoch, topic_of
@@ -489,8 +490,7 @@ class PostgresWriter:
         if hints.useful:
             hints.apply(tx, hinted)
         if has_mail:
-            self._take_mail(tx, seat)
-        tx.take_mail = lambda: self._take_mail(tx, seat)
+            tx.mail_floor = take_in(tx, seat.tenant, seat.name or "", seat.topic_id, tx.mail_floor)
         return tx
 
     def _begin_trusting(self, line: Line, seat: Seat) -> PostgresTransaction:
@@ -514,30 +514,12 @@ class PostgresWriter:
         tx = self._transaction(line, now_ms, seat.memory, {seat.topic_id: turn})
         tx.epoch = seat.epoch
         tx.mail_floor = seat.mail_floor
-        tx.take_mail = lambda: self._take_mail(tx, seat)
         return tx
 
     def _time(self, now_us: int) -> int:
         """What time it is, by a reading of the server's clock that has just come."""
         server_ms = self._server_clock.note(now_us)
         return server_ms if self._clock is self._server_clock else self._clock.now_ms()
-
-    def _take_mail(self, tx: PostgresTransaction, seat: Seat) -> bool:
-        """Does what a topic's mail says. False: there was none."""
-        assert seat.topic_id is not None
-        again, tx.take_mail = tx.take_mail, None
-        wrote = tx.wrote
-        tx.wrote = False
-        tx.mail_floor = take_in(tx, seat.tenant, seat.name or "", seat.topic_id, tx.mail_floor)
-        took, tx.wrote = tx.wrote, tx.wrote or wrote
-        tx.take_mail = again
-        return took
-
-    def _let_go(self, line: Line, seat: Seat) -> None:
-        """Whatever was kept of a topic beyond its transaction is free again."""
-        if seat.kept_until:
-            seat.kept_until = 0.0
-            line.ask(self._sql["unlock_all"], {})
 
     def _is_another(self, line: Line, seat: Seat) -> bool:
         """Whether the topic was deleted meanwhile, and perhaps made again."""
@@ -557,7 +539,7 @@ class PostgresWriter:
         return tx
 
     def _transaction(self, line: Line, now_ms: int, memory: Memory, turns: dict[int, Turn]) -> PostgresTransaction:
-        return PostgresTransaction(
+        tx = PostgresTransaction(
             line,
             now_ms=now_ms,
             incarnation=self._incarnation,
@@ -567,6 +549,8 @@ class PostgresWriter:
             enter=lambda topic: self._enter(line, topic),
             turns=turns,
         )
+        tx.spoken_of = partial(spoken_of, tx)
+        return tx
 
     def _enter(self, line: Line, topic: int) -> Turn:
         asked = {"space": self._space, "topic": topic, "floor": 0}

@@ -8,6 +8,13 @@ SELECT xid, id, kind, data, payload, pg_snapshot_xmin(pg_current_snapshot())
  ORDER BY xid, id
  LIMIT :limit;
 
+-- inbox_verdicts
+SELECT data
+  FROM inbox
+ WHERE topic = :topic
+   AND xid >= :floor::XID8
+   AND kind = 'settle';
+
 -- inbox_put
 INSERT INTO inbox (topic, kind, data, leases)
 VALUES (:topic, :kind, :data, :leases::BIGINT[]);
