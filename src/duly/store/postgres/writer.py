@@ -521,6 +521,12 @@ class PostgresWriter:
         server_ms = self._server_clock.note(now_us)
         return server_ms if self._clock is self._server_clock else self._clock.now_ms()
 
+    def _let_go(self, line: Line, seat: Seat) -> None:
+        """Whatever was kept of a topic beyond its transaction is free again."""
+        if seat.kept_until:
+            seat.kept_until = 0.0
+            line.ask(self._sql["unlock_all"], {})
+
     def _is_another(self, line: Line, seat: Seat) -> bool:
         """Whether the topic was deleted meanwhile, and perhaps made again."""
         found = line.ask(self._sql["topic_by_name"], {"tenant": seat.tenant, "topic": seat.name})
