@@ -83,23 +83,6 @@ SELECT count(*), coalesce(sum(bytes), 0)::BIGINT
  WHERE partition = :partition
    AND base >= :low;
 
--- block_places
--- Every block of the store, for the doctor.
-SELECT part.tenant, block.partition, block.base
-  FROM block
-  JOIN part ON part.id = block.partition;
-
--- block_data
-SELECT data
-  FROM block
- WHERE partition = :partition
-   AND base = :base;
-
--- kept_places
-SELECT part.tenant, kept.partition, kept."offset"
-  FROM kept
-  JOIN part ON part.id = kept.partition;
-
 -- kept_insert
 INSERT INTO kept (partition, "offset", data)
 VALUES (:partition, :offset, :data)
