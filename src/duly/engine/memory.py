@@ -21,7 +21,10 @@ _ABSENT = object()
 
 # The first words of the keys that last until a definition is changed.
 _LASTING = frozenset(
-    {"paused", "topic", "group", "seen", "turn", "claim turn", "young", "fold owed", "consumers", "outlook"}
+    {
+        *("paused", "topic", "group", "seen", "turn", "claim turn"),
+        *("young", "fold owed", "consumers", "outlook", "lease floor"),
+    }
 )
 
 

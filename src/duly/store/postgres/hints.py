@@ -24,11 +24,15 @@ _END = 2**62
 class Hints:
     """What is asked for of one topic, and what to do with the answers; nothing of a topic that is not known."""
 
-    def __init__(self, topic: TopicRow | None, group: int | None, heads: Mapping[int, Head]) -> None:
+    def __init__(
+        self, topic: TopicRow | None, group: int | None, heads: Mapping[int, Head], floors: Mapping[int, int]
+    ) -> None:
         self._topic = topic
         self._group = group
         # How far each partition was known to reach: what lies behind is new.
         self._heads = heads
+        # Before which no lease is due.
+        self._floors = floors
         self.useful = False
 
     def asked(self, sql: Mapping[str, Statement]) -> list[tuple[Statement, Mapping[str, Any]]]:
@@ -42,7 +46,9 @@ class Hints:
             if self._group is not None:
                 asked += [(sql["queue"], place), (sql["runs"], place), (sql["holes"], place)]
                 asked.append((sql["loose_next_due"], place))
-                asked.append((sql["lease_next_due"], {**place, "grp": self._group, "low": 0}))
+                asked.append(
+                    (sql["lease_next_due"], {**place, "grp": self._group, "low": self._floors.get(partition, 0)})
+                )
         return asked
 
     @property
@@ -72,7 +78,10 @@ def hints_of(memory: Memory, tenant: str, name: str | None) -> Hints:
     """What to ask for, by what is remembered of a topic."""
     topic: TopicRow | None = memory.get(("topic", tenant, name))
     if topic is None:
-        return Hints(None, None, {})
+        return Hints(None, None, {}, {})
     heads = {partition: head for partition in topic.partitions if (head := memory.get(("head", partition))) is not None}
     group = memory.get(("group", topic.id, QUEUE_GROUP)) if topic.settings.kind == "queue" else None
-    return Hints(topic, None if group is None else group.id, heads)
+    if group is None:
+        return Hints(topic, None, heads, {})
+    floors = {partition: memory.get(("lease floor", partition, group.id)) or 0 for partition in topic.partitions}
+    return Hints(topic, group.id, heads, floors)

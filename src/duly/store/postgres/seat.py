@@ -42,6 +42,7 @@ class Seat:
         "careful_until",
         "definitions",
         "epoch",
+        "event_floor",
         "jobs",
         "kept_until",
         "lingers",
@@ -73,6 +74,8 @@ class Seat:
         self.next_id = 0
         # Below it nothing more can come into the inbox.
         self.mail_floor = 0
+        # Of the store's own seat: below it no events are left to be packed.
+        self.event_floor = 0
         # Counts how often what was remembered had to be forgotten.
         self.epoch = new_epoch()
         # Until then it looks how things stand before it computes anything (monotonic seconds).
@@ -97,7 +100,7 @@ class Seat:
         self.topic_id = None
         self.definitions = None
         self.lingers = False
-        self.mail_floor = 0
+        self.mail_floor = self.event_floor = 0
 
 
 def topic_of(command: Any) -> str | None:

@@ -253,7 +253,7 @@ class PostgresStore:
     def _pack(self) -> None:
         for _ in range(_PACKS_MAX):
             with self._readers.line() as line:
-                if not line.ask(self._sql["event_rows"], {"limit": 1}):
+                if not line.ask(self._sql["any_event"], {}):
                     return
             self.write(pack_events, None, tenant="$events", cost=0, deadline=_joined_by())
 

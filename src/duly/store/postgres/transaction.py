@@ -122,6 +122,8 @@ class PostgresTransaction(SqlTransaction):
         self.spoken_of: Callable[[int], set[int]] | None = None
         # Below it nothing more comes into the inbox, once this is committed.
         self.mail_floor = 0
+        # Below it there are no events left to be packed, once this is committed.
+        self.event_floor = 0
         # What time it is by now.
         self.read_time: Callable[[], int] | None = None
         # Rows that were asked for at the beginning, for the first who wants them.
@@ -204,7 +206,7 @@ class PostgresTransaction(SqlTransaction):
 
     def begin_with_lows(self, partition: int, group: int, loose: int | None, lease: int | None) -> None:
         self.remember(("loose low", partition), _NEVER if loose is None else loose)
-        self.remember(("lease low", partition, group), _NEVER if lease is None else lease)
+        self._set_low(("lease low", partition, group), _NEVER if lease is None else lease)
 
     # Locks
 
@@ -486,7 +488,8 @@ class PostgresTransaction(SqlTransaction):
         if low is not None and low > now_ms:
             return []
         query = "leases_due_looking" if self._memory is None else "leases_due"
-        rows = self._rows(query, partition=partition, grp=group, low=low or 0, now=now_ms, limit=limit)
+        low = self._floor(("lease low", partition, group)) if low is None else low
+        rows = self._rows(query, partition=partition, grp=group, low=low, now=now_ms, limit=limit)
         if self._memory is not None:
             self._looked_for_due.add((partition, group))
         found = [self._seen(lease_of(row), locked=True) for row in rows]
@@ -522,11 +525,24 @@ class PostgresTransaction(SqlTransaction):
         """The earliest due time of some rows; none is earlier than what is remembered, and perhaps none that early."""
         low: int | None = self.recall(key)
         if low is None or low <= self.now_ms:
-            found = self._one(query, **place, low=low or 0)[0]
+            found = self._one(query, **place, low=self._floor(key) if low is None else low)[0]
             low = _NEVER if found is None else found
-            self.remember(key, low)
+            self._set_low(key, low)
         assert low is not None
         return None if low == _NEVER else low
+
+    def _set_low(self, key: tuple[Any, ...], low: int) -> None:
+        """No row is due before that."""
+        self.remember(key, low)
+        if key[0] == "lease low":
+            # Nor will one ever be that is due before both, whoever writes it: a lease ends later than it begins, and
+            # what is put back keeps its time. So dead rows of leases long over are not looked through again.
+            self.remember(("lease floor", *key[1:]), min(low, self.now_ms))
+
+    def _floor(self, key: tuple[Any, ...]) -> int:
+        """Before which no row is due, though somebody else had a turn."""
+        floor: int | None = self.recall(("lease floor", *key[1:])) if key[0] == "lease low" else None
+        return floor or 0
 
     def _not_before(self, what: str, *place_and_due: int) -> None:
         """A row is written that is due then: whoever remembers the earliest has to know."""
@@ -699,7 +715,10 @@ class PostgresTransaction(SqlTransaction):
     # Events
 
     def event_rows(self, limit: int) -> list[EventRow]:
-        rows = super().event_rows(limit)
+        found = list(self._rows("event_rows", floor=self.event_floor, limit=limit))
+        rows = [EventRow(*row[:3]) for row in found]
+        if found and len(found) < limit:
+            self.event_floor = found[0][3]
         if self.read_time is not None:
             # They may be of transactions that began later than this one: what holds them is not older than they are.
             self.now_ms = max(self.now_ms, self.read_time())

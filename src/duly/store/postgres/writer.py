@@ -541,6 +541,7 @@ class PostgresWriter:
         )[1][0][0]
         tx = self._transaction(line, self._time(now_us), Memory(), {})
         tx.epoch = new_epoch()
+        tx.event_floor = seat.event_floor if line.opened_at <= seat.memory_at else 0
         tx.read_time = lambda: self._time(line.ask(self._sql["now"], {})[0][0])
         return tx
 
@@ -618,6 +619,7 @@ class PostgresWriter:
             seat.turn = -1 if turn is None else turn.n
             seat.next_id = 0 if turn is None else turn.next_id
         seat.mail_floor = max(seat.mail_floor, tx.mail_floor)
+        seat.event_floor = tx.event_floor
         seat.memory_at = seat.begun_at
 
     def _roll_back(self, line: Line, seat: Seat, *, nothing_read: bool = False) -> None:

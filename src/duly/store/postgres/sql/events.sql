@@ -3,10 +3,11 @@ INSERT INTO event (tenant, data)
 VALUES (:tenant, :data);
 
 -- event_rows
--- The oldest, of all tenants.
-SELECT id, tenant, data
+-- The oldest, of all tenants; and below which transaction there is nothing more to come.
+SELECT id, tenant, data, pg_snapshot_xmin(pg_current_snapshot())
   FROM event
- ORDER BY id
+ WHERE xid >= :floor::XID8
+ ORDER BY xid, id
  LIMIT :limit;
 
 -- event_rows_of
@@ -25,3 +26,9 @@ DELETE FROM event
 SELECT name
   FROM tenant
  WHERE id = :tenant;
+
+-- any_event
+-- Zero rows: all events are packed.
+SELECT 1::BIGINT
+  FROM event
+ LIMIT 1;
