@@ -385,7 +385,7 @@ def test_a_commit_at_the_moment_of_a_take_over_is_done_once(app: Application, q:
     held = []
     for number in range(rounds):
         q.publish("short", duly.Message(b"x", id=f"r{number}"))
-        held.append(q.claim("short", max_messages=1, lease=0.3 + 0.02 * number)[0])
+        held.append(q.claim("short", max_messages=1, lease=scaled(2, 15) + 0.02 * number)[0])
     for thread in threads:
         thread.start()
     for delivery in held:
