@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -17,21 +18,22 @@ from tests.postgres_server import PostgresServer
 ROOT = Path(__file__).parents[2]
 SECTION = "## In your own transaction"
 
-# Django is set up once in a process, and for another database in the other tests: here it stands beside them.
-DJANGO = """
+# What stands around the page's code: an application with its settings, and somebody to run its SQL.
+BEFORE = """
+import psycopg
 from django.conf import settings
-from django.db import connections
-from urllib.parse import urlsplit
-if not settings.configured:
-    settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}})
-    import django
-    django.setup()
-parts = urlsplit(dsn)
-before = connections["default"].settings_dict
-connections["default"].close()
-connections["default"].settings_dict = {
-    **before, "NAME": "postgres", "USER": parts.username, "HOST": parts.hostname, "PORT": parts.port
-}
+dsn = url = {dsn!r}
+settings.configure(DATABASES={{"default": {{"ENGINE": "django.db.backends.postgresql", **{where!r}}}}})
+import django
+django.setup()
+behind = psycopg.connect(dsn, autocommit=True)
+"""
+AFTER = """
+q.close()
+connection.close()
+engine.dispose()
+django_connection.close()
+behind.close()
 """
 
 
@@ -43,33 +45,28 @@ def blocks() -> list[tuple[str, str]]:
     return re.findall(r"```(python|sql)\n(.*?)```", section, re.DOTALL)
 
 
-def test_the_pages_code_runs(postgres_server: Callable[..., PostgresServer]) -> None:
+def test_the_pages_code_runs(postgres_server: Callable[..., PostgresServer], tmp_path: Path) -> None:
     pytest.importorskip("django")
-    server = postgres_server(16, fsync=False)
-    dsn = server.dsn()
+    pytest.importorskip("sqlalchemy")
+    dsn = postgres_server(16, fsync=False).dsn()
+    parts = urlsplit(dsn)
+    where = {"NAME": parts.path[1:], "USER": parts.username, "HOST": parts.hostname, "PORT": parts.port}
+    found = blocks()
+    assert len([kind for kind, _ in found if kind == "sql"]) == 4
+    shown = [block if kind == "python" else f"behind.execute({block.encode()!r})" for kind, block in found]
+    script = tmp_path / "page.py"
+    script.write_text("\n".join([BEFORE.format(dsn=dsn, where=where), *shown, AFTER]), encoding="utf-8")
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id INT PRIMARY KEY); CREATE TABLE sent (id TEXT PRIMARY KEY)")
         connection.execute("CREATE ROLE shop")
-        shown: dict[str, Any] = {"url": dsn, "dsn": dsn}
-        exec(DJANGO, shown)
-        found = blocks()
-        assert len([kind for kind, _ in found if kind == "sql"]) == 4
-        for kind, block in found:
-            if kind == "python":
-                exec(block, shown)
-            else:
-                connection.execute(block.encode())
-        assert connection.execute("SELECT id FROM orders ORDER BY id").fetchall() == [
-            (number,) for number in (1, 2, 3, 4, 6, 7)
-        ]
+        ran = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        orders = connection.execute("SELECT id FROM orders ORDER BY id").fetchall()
+        assert orders == [(number,) for number in (1, 2, 3, 4, 6, 7)]
         assert connection.execute("SELECT id FROM sent").fetchall() == [("thanks-1",)]
-        q: duly.Client = shown["q"]
-        with q, closing(shown["connection"]):
-            waiting = q.get("emails", "thanks-5")
-            assert waiting is not None
-            assert (waiting.state, waiting.priority, waiting.lane) == ("waiting", 10, "acme")
-            assert waiting.headers == {"lang": "en"}
-            assert sorted(q.claim("emails").payloads) == [b"6", b"7", *[b"thank you"] * 3]
-        shown["engine"].dispose()
-        shown["django_connection"].close()
-        shown["connections"]["default"].settings_dict = shown["before"]
+    with duly.connect(dsn) as q:
+        waiting = q.get("emails", "thanks-5")
+        assert waiting is not None
+        assert (waiting.state, waiting.priority, waiting.lane) == ("waiting", 10, "acme")
+        assert waiting.headers == {"lang": "en"}
+        assert sorted(q.claim("emails").payloads) == [b"6", b"7", *[b"thank you"] * 3]

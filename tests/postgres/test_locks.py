@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import duly
+from duly.store.postgres.transaction import PostgresTransaction
 from tests.conftest import scaled
 
 from .conftest import Application, Connection, store_of
@@ -268,6 +269,27 @@ def test_nobody_takes_over_what_an_open_transaction_settles(
     assert q.ack([held[1]]).done == 0
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_verdict_on_two_leases_holds_both_while_one_of_them_has_to_wait(
+    app: Application, q: duly.Client, end: str
+) -> None:
+    """A batch has a lease in each partition. One transaction acks of both, and commits; another one acks of one."""
+    q.create_topic("short", kind="log", partitions=2, lease=0.3)
+    q.create_group("short", "g")
+    q.publish("short", [duly.Message(b"%d" % number, partition=number % 2) for number in range(4)])
+    held = {one.payload: one for one in q.claim("short", group="g")}
+    assert len({one._lease_id for one in held.values()}) == 2
+    both, other = begun(app, 2)
+    q.ack([held[b"0"], held[b"2"], held[b"1"]], tx=both)
+    q.ack([held[b"3"]], tx=other)
+    both.commit()
+    rival = app.elsewhere("rival")
+    time.sleep(0.4)
+    assert not rival.claim("short", group="g", wait=0.3)
+    getattr(other, end)()
+    assert rival.claim("short", group="g", wait=1).payloads == ([] if end == "commit" else [b"3"])
+
+
 def test_whoever_waits_beside_an_expired_lease_that_is_settled_does_not_ask_all_the_time(
     app: Application, q: duly.Client
 ) -> None:
@@ -308,6 +330,41 @@ def test_cancelling_an_expired_message_that_is_being_settled(app: Application, q
     assert not q.claim("short", wait=0.3)
 
 
+@pytest.mark.parametrize("kind", ["queue", "log"])
+def test_a_commit_between_the_beginning_of_a_claim_and_its_take_over(
+    app: Application, q: duly.Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it settled is not delivered again; what it published, too, is delivered once."""
+    q.create_topic("short", kind=kind, lease=0.2)
+    group = "g" if kind == "log" else None
+    if group:
+        q.create_group("short", group)
+    q.publish("short", [b"%d" % number for number in range(6)])
+    held = q.claim("short", group=group, max_messages=4)
+    (tx,) = begun(app, 1)
+    q.ack([held[0]], tx=tx)
+    q.publish("short", [b"new %d" % number for number in range(3)], tx=tx)
+    time.sleep(0.3)
+    look = PostgresTransaction.leases_due
+    commits = [tx.commit]
+
+    def commit_first(self: PostgresTransaction, *place: Any) -> Any:
+        if commits:
+            commits.pop()()
+        return look(self, *place)
+
+    monkeypatch.setattr(PostgresTransaction, "leases_due", commit_first)
+    got: list[bytes] = []
+    until = time.monotonic() + 10
+    while len(got) < 8 and time.monotonic() < until:
+        batch = q.claim("short", group=group, wait=0.2, lease=30)
+        got += batch.payloads
+        q.ack(batch)
+    assert not commits
+    assert sorted(got) == [b"1", b"2", b"3", b"4", b"5", b"new 0", b"new 1", b"new 2"]
+    assert not q.claim("short", group=group, wait=0.3)
+
+
 def test_a_commit_at_the_moment_of_a_take_over_is_done_once(app: Application, q: duly.Client) -> None:
     """Between the snapshot in which a claim finds the lease, and its lock: the mail is looked at once more."""
     q.create_topic("short", kind="queue", lease=0.1, retry=duly.RetryPolicy(max_attempts=1000))
@@ -328,7 +385,7 @@ def test_a_commit_at_the_moment_of_a_take_over_is_done_once(app: Application, q:
     held = []
     for number in range(rounds):
         q.publish("short", duly.Message(b"x", id=f"r{number}"))
-        held.append(q.claim("short", max_messages=1, lease=0.3 + 0.02 * number)[0])
+        held.append(q.claim("short", max_messages=1, lease=scaled(2, 15) + 0.02 * number)[0])
     for thread in threads:
         thread.start()
     for delivery in held:

@@ -267,8 +267,8 @@ def role(app: Application, *grants: str) -> Iterator[Connection]:
         connection.execute(f"SET ROLE {name}".encode())
         yield connection
     finally:
-        if connection.info.transaction_status:
-            connection.rollback()
+        connection.rollback()
+        connection.autocommit = True
         connection.execute("RESET ROLE")
         connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
 
