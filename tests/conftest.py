@@ -26,6 +26,14 @@ def scaled(small: int, full: int) -> int:
     return full if FULL else small
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes minutes is left to `make test-all`: it is not skipped, it is not asked for."""
+    if not FULL:
+        long = [item for item in items if item.get_closest_marker("full") is not None]
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     left_out = postgres_schemas.why_not()
     if left_out:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import duly
-from tests.conftest import FULL, scaled
+from tests.conftest import scaled
 from tests.crash.queue_steps import small_steps
 from tests.crash.test_processes import read_notes, until
 from tests.crash.test_queue_processes import account
@@ -83,7 +83,7 @@ def test_brokers_killed_again_and_again_lose_nothing_and_serve_nothing_twice(
     assert len(story.acked) > 20 * kills
 
 
-@pytest.mark.skipif(not FULL, reason="it takes minutes")
+@pytest.mark.full
 def test_a_broker_stopped_in_traffic_stops_the_others_no_longer_than_it_may_be_idle(
     fresh_store_url: Callable[[], str],
     serve: Serve,

@@ -129,7 +129,7 @@ def test_no_table_and_no_column_of_either_store_is_forgotten(path: str, fresh_st
     )
     of_postgres = {place for place in found if place[0] not in ("meta", "turn", "inbox", "refused", "member")}
     assert copied <= of_postgres
-    assert of_postgres - copied == {("agenda", "id")}
+    assert of_postgres - copied == {("agenda", "id"), ("event", "xid")}
 
 
 def test_whoever_asks_sees_the_same_store(house: House, there: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import duly
-from tests.conftest import FULL, scaled
+from tests.conftest import scaled
 from tests.crash.test_processes import read_notes, until
 from tests.crash.test_queue_processes import account
 from tests.postgres_server import PostgresServer
@@ -40,7 +40,7 @@ def proxied(postgres_server: Start) -> Iterator[tuple[str, str, Proxy]]:
     proxy.close()
 
 
-@pytest.mark.skipif(not FULL, reason="it takes a minute")
+@pytest.mark.full
 def test_a_broker_cut_off_in_traffic_and_back(proxied: tuple[str, str, Proxy], serve: Serve, tmp_path: Path) -> None:
     """Two clients have the one that is cut off alone, four have the others, too. Lost 0, two leases 0, early 0."""
     seed = random.SystemRandom().randrange(2**32)

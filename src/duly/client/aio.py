@@ -487,7 +487,7 @@ class Client(_Call):
         consumer: str | None = None,
         topic: str | None = None,
         group: str | None = None,
-        tx: Transaction | None = None,
+        tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
         """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""

@@ -124,6 +124,7 @@ class PostgresTransaction(SqlTransaction):
         self.mail_floor = 0
         # Below it there are no events left to be packed, once this is committed.
         self.event_floor = 0
+        self._events_read: tuple[int, int] | None = None
         # What time it is by now.
         self.read_time: Callable[[], int] | None = None
         # Rows that were asked for at the beginning, for the first who wants them.
@@ -717,8 +718,8 @@ class PostgresTransaction(SqlTransaction):
     def event_rows(self, limit: int) -> list[EventRow]:
         found = list(self._rows("event_rows", floor=self.event_floor, limit=limit))
         rows = [EventRow(*row[:3]) for row in found]
-        if found and len(found) < limit:
-            self.event_floor = found[0][3]
+        # Below which there is nothing left, if all of these go.
+        self._events_read = (len(found), found[0][3]) if found and len(found) < limit else None
         if self.read_time is not None:
             # They may be of transactions that began later than this one: what holds them is not older than they are.
             self.now_ms = max(self.now_ms, self.read_time())
@@ -730,6 +731,8 @@ class PostgresTransaction(SqlTransaction):
 
     def event_rows_delete(self, ids: Sequence[int]) -> None:
         self._rows("event_rows_delete", ids=list(ids))
+        if self._events_read is not None and self._events_read[0] == len(ids):
+            self.event_floor = self._events_read[1]
 
     # Chores
 
