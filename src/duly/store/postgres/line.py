@@ -80,7 +80,7 @@ class Statement:
         self.text = _NAMED.sub(numbered, text).rstrip(";").encode()
         self.names = tuple(names)
         # Whether anybody wants to know what comes back.
-        self.answers = ("RETURNING" in text or not text.startswith(_WORDS_OF_WRITES)) and "own_leases(" not in text
+        self.answers = ("RETURNING" in text or not text.startswith(_WORDS_OF_WRITES)) and "_leases(" not in text
 
 
 class Line:

@@ -7,16 +7,33 @@ ALTER TABLE inbox ADD COLUMN leases BIGINT[];
 CREATE FUNCTION own_leases(of_partition BIGINT, wanted BIGINT[], topic_id BIGINT, floor XID8)
 RETURNS VOID LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    had BIGINT;
+    one BIGINT;
+    had BIGINT := 0;
 BEGIN
-    SELECT count(*) INTO had
-      FROM (SELECT id FROM lease WHERE partition = of_partition AND id = ANY(wanted) FOR UPDATE SKIP LOCKED) AS mine;
+    -- One by one: for several at once all of a partition are read, dead ones, too, because few are expected to be there.
+    FOREACH one IN ARRAY wanted LOOP
+        PERFORM 1 FROM lease WHERE partition = of_partition AND id = one FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            had := had + 1;
+        END IF;
+    END LOOP;
     IF had <> cardinality(wanted)
        OR EXISTS (SELECT 1 FROM inbox AS i
                    WHERE i.topic = topic_id AND i.xid >= floor AND i.kind = 'settle'
                      AND (i.leases IS NULL OR i.leases && wanted)) THEN
         RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
     END IF;
+END
+$$;
+
+-- end_leases: deletes leases, one by one for the same reason.
+CREATE FUNCTION end_leases(of_partition BIGINT, ended BIGINT[]) RETURNS VOID LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    one BIGINT;
+BEGIN
+    FOREACH one IN ARRAY ended LOOP
+        DELETE FROM lease WHERE partition = of_partition AND id = one;
+    END LOOP;
 END
 $$;
 

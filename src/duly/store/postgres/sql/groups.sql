@@ -80,9 +80,7 @@ UPDATE lease
    AND id = :id;
 
 -- lease_delete
-DELETE FROM lease
- WHERE partition = :partition
-   AND id = ANY(:ids::BIGINT[]);
+SELECT end_leases(:partition, :ids::BIGINT[])::TEXT;
 
 -- own_leases
 -- Refused, with the whole transaction, if one of them is not there, or an application settles or has settled it.
