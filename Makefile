@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 UV := uv==0.13.7
+PIP_AUDIT := pip-audit==2.10.1
 
 empty :=
 space := $(empty) $(empty)
@@ -33,7 +34,7 @@ endif
 # tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo serve test test-all lint bench lock clean strace postgresql-15
+.PHONY: setup demo serve test test-all lint audit bench lock clean strace sslscan postgresql-15
 
 setup: $(STAMP)
 
@@ -53,7 +54,7 @@ serve: setup
 	exec $(BIN)/duly serve $(SERVE_ARGS)
 
 # Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='tests/unit -k lease'
-test: setup strace postgresql-15
+test: setup strace sslscan postgresql-15
 	$(BIN)/pytest -q -n auto --dist loadgroup $(PYTEST_ARGS)
 
 test-all: export DULY_TEST_SCALE := full
@@ -66,6 +67,14 @@ strace:
 	    timeout 180 sh -c 'apt-get -qq update && apt-get -qq install -y strace' >/dev/null; \
 	  else false; fi; \
 	} || echo 'strace is missing and cannot be installed here: the tests that need it will skip'
+
+# Looks at both ports of a broker with TLS as a stranger would. Where it is missing its test skips, and says so.
+sslscan:
+	@command -v sslscan >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    timeout 180 sh -c 'apt-get -qq update && apt-get -qq install -y sslscan' >/dev/null; \
+	  else false; fi; \
+	} || echo 'sslscan is missing and cannot be installed here: the test that needs it will skip'
 
 # The oldest PostgreSQL that Duly runs on; 16 and 18 are in the dev extra. Debian would set up a server of its own and start
 # it: the file left behind says no, before the package asks. Where it cannot be had its tests skip, and say so.
@@ -84,6 +93,12 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Known vulnerabilities in what the lock holds; asks PyPI, or with AUDIT_ARGS='-s osv' another service. What could not be
+# asked about fails, too: an answer that nobody gave is no good news.
+audit: setup
+	$(BIN)/uv tool run --quiet --from '$(PIP_AUDIT)' pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
+	  --requirement requirements.lock $(AUDIT_ARGS)
 
 bench: setup
 	$(BIN)/duly bench all

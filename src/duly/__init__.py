@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .audit import AuditEntry
 from .backoff import RetryPolicy
 from .clock import ClockReading, ManualClock, SystemClock
 from .errors import (
@@ -21,6 +22,7 @@ from .errors import (
     IncompatibleLake,
     IncompatibleStore,
     InvalidArgument,
+    KeyNotFound,
     LakeError,
     LakeTaken,
     LeaseLost,
@@ -29,25 +31,36 @@ from .errors import (
     NotFound,
     NotReady,
     OffsetTruncated,
+    PrincipalNotFound,
     PublishError,
     PublishUnknown,
     QuotaExceeded,
+    Sealed,
     StaleVersion,
     StoreError,
     StoreExists,
     StoreFull,
+    TenantExists,
+    TenantNotEmpty,
+    TenantNotFound,
+    TenantSuspended,
     TimeLimit,
     Timeout,
     TopicExists,
     TopicNotEmpty,
     TopicNotFound,
+    Unauthenticated,
     Unavailable,
 )
 from .events import Event
+from .grants import Grant
 from .health import Figures, Finding, GroupHealth, HealthReason
+from .keys import Key, NewKey, Principal
 from .limits import LIMITS, Limits
+from .master import Master
 from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
+from .tenant import TenantDescription, TenantSettings
 from .topic import (
     ConsumerDescription,
     GroupDescription,
@@ -68,12 +81,13 @@ if TYPE_CHECKING:
     from .client.consume import Consumption
     from .client.moving import Migration
     from .client.producer import Producer
+    from .client.tls import Tls
     from .store.contract import Backup
     from .store.sqlite.application import Transaction
     from .workers.verdict import Bury, RetryLater
     from .workers.workers import Workers
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 # Loaded when first used, so that `import duly` stays quick.
 _LAZY = {
@@ -87,6 +101,7 @@ _LAZY = {
     "Delivery": "duly.client.batch",
     "RetryLater": "duly.workers.verdict",
     "Settled": "duly.client.batch",
+    "Tls": "duly.client.tls",
     "Transaction": "duly.store.sqlite.application",
     "Workers": "duly.workers.workers",
     "aio": "duly.aio",
@@ -111,6 +126,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "LIMITS",
     "Admitted",
+    "AuditEntry",
     "Backup",
     "Batch",
     "Bury",
@@ -133,6 +149,7 @@ __all__ = [
     "Failure",
     "Figures",
     "Finding",
+    "Grant",
     "GroupDescription",
     "GroupExists",
     "GroupHealth",
@@ -143,6 +160,8 @@ __all__ = [
     "IncompatibleLake",
     "IncompatibleStore",
     "InvalidArgument",
+    "Key",
+    "KeyNotFound",
     "LakeError",
     "LakeTaken",
     "Lanes",
@@ -150,14 +169,18 @@ __all__ = [
     "LimitExceeded",
     "Limits",
     "ManualClock",
+    "Master",
     "Member",
     "Message",
     "MessageNotFound",
     "Migration",
+    "NewKey",
     "NotFound",
     "NotReady",
     "OffsetTruncated",
     "PartitionDescription",
+    "Principal",
+    "PrincipalNotFound",
     "Producer",
     "PublishError",
     "PublishUnknown",
@@ -168,6 +191,7 @@ __all__ = [
     "Retention",
     "RetryLater",
     "RetryPolicy",
+    "Sealed",
     "Settled",
     "Span",
     "StaleVersion",
@@ -176,14 +200,22 @@ __all__ = [
     "StoreFull",
     "StoredMessage",
     "SystemClock",
+    "TenantDescription",
+    "TenantExists",
+    "TenantNotEmpty",
+    "TenantNotFound",
+    "TenantSettings",
+    "TenantSuspended",
     "TimeLimit",
     "Timeout",
+    "Tls",
     "TopicDescription",
     "TopicExists",
     "TopicNotEmpty",
     "TopicNotFound",
     "TopicSettings",
     "Transaction",
+    "Unauthenticated",
     "Unavailable",
     "Workers",
     "aio",

@@ -6,11 +6,16 @@
     ├── NotFound
     │   ├── TopicNotFound
     │   ├── GroupNotFound
-    │   └── MessageNotFound
+    │   ├── MessageNotFound
+    │   ├── TenantNotFound
+    │   ├── PrincipalNotFound
+    │   └── KeyNotFound
     ├── Conflict
     │   ├── TopicExists
     │   ├── GroupExists
     │   ├── TopicNotEmpty
+    │   ├── TenantExists
+    │   ├── TenantNotEmpty
     │   ├── StaleVersion
     │   └── StoreExists
     ├── PublishError
@@ -28,13 +33,16 @@
     ├── StoreError
     │   ├── CorruptBackup
     │   ├── CorruptBlock
-    │   └── IncompatibleStore
+    │   ├── IncompatibleStore
+    │   └── Sealed
     ├── LakeError                the archive and the store; no watermark was moved
     │   ├── LakeTaken
     │   ├── CorruptLake
     │   └── IncompatibleLake
+    ├── Unauthenticated
     ├── Denied
-    └── QuotaExceeded
+    │   └── TenantSuspended
+    └── QuotaExceeded            of a rate: carries when to try again
 
 A class's docstring says what to do next and is its default message; its `code` is stable
 and is what REST and Flight answer with.
@@ -101,6 +109,24 @@ class MessageNotFound(NotFound):
     code = "message_not_found"
 
 
+class TenantNotFound(NotFound):
+    """No such tenant. With keys in use an operator makes it: call create_tenant first."""
+
+    code = "tenant_not_found"
+
+
+class PrincipalNotFound(NotFound):
+    """No such principal. Call list_principals to see who there is, or put_principal to make one."""
+
+    code = "principal_not_found"
+
+
+class KeyNotFound(NotFound):
+    """No such key. Call list_keys to see which there are."""
+
+    code = "key_not_found"
+
+
 class Conflict(Error):
     """The present state does not allow it."""
 
@@ -123,6 +149,18 @@ class TopicNotEmpty(Conflict):
     """The topic still has messages. Purge it first, or delete it with force=True."""
 
     code = "topic_not_empty"
+
+
+class TenantExists(Conflict):
+    """A tenant of that name exists with other settings. Use update_tenant, or another name."""
+
+    code = "tenant_exists"
+
+
+class TenantNotEmpty(Conflict):
+    """The tenant still has topics. Call delete_topic for each, or delete it with force=True."""
+
+    code = "tenant_not_empty"
 
 
 class StaleVersion(Conflict):
@@ -235,6 +273,12 @@ class IncompatibleStore(StoreError):
     code = "incompatible_store"
 
 
+class Sealed(StoreError):
+    """What is asked for is sealed, and the data key is not here or was shredded. See docs/security.md."""
+
+    code = "sealed"
+
+
 class LakeError(Error):
     """The lake and the store do not fit. The watermark stayed where it was; see the message."""
 
@@ -259,16 +303,30 @@ class IncompatibleLake(LakeError):
     code = "incompatible_lake"
 
 
+class Unauthenticated(Error, PermissionError):
+    """The key shown is not valid here: unknown, expired or revoked. Ask whoever runs the tenant for another one."""
+
+    code = "unauthenticated"
+
+
 class Denied(Error, PermissionError):
     """The key has no grant for this. Ask the tenant's owner for one."""
 
     code = "denied"
 
 
+class TenantSuspended(Denied):
+    """The tenant is suspended: nothing is published, delivered or read. Ask the store's operators."""
+
+    code = "tenant_suspended"
+
+
 class QuotaExceeded(Error):
     """The tenant's quota is used up. Wait, or have it raised."""
 
     code = "quota_exceeded"
+    # Where waiting helps: for how long.
+    retry_after_ms: int | None = None
 
 
 def every_error() -> list[type[Error]]:

@@ -16,15 +16,20 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 
 from . import __version__
 from .broker.broker import Broker
+from .broker.certificates import Certificates
+from .broker.exposure import check_closed
+from .client.addresses import BROKER_SCHEME, TLS_SCHEME
 from .client.connect import open_home
 from .clock import Clock, monotonic_s
+from .engine.principals import has_keys
 from .errors import Unavailable
 from .events import Listener, log
-from .flight.server import FlightServer
+from .flight.port import FlightPort
 from .http.guard import LOOPBACK
 from .http.server import HttpServer
 from .limits import LIMITS
@@ -45,10 +50,10 @@ class Address:
     # What clients are told to use instead, `host` or `host:port` of Flight's.
     advertise: str = ""
 
-    def advertised(self, http_port: int, flight_port: int) -> tuple[str, str]:
+    def advertised(self, http_port: int, flight_port: int, *, tls: bool = False) -> tuple[str, str]:
         """Where others reach it, over Flight and over HTTP, given the ports that it listens on."""
         host, port = self._advertised_host_and_port()
-        return f"duly://{host}:{port or flight_port}", f"http://{host}:{http_port}"
+        return urls(host, http_port=http_port, flight_port=int(port or flight_port), tls=tls)
 
     @property
     def advertised_host(self) -> str:
@@ -75,25 +80,57 @@ class Served:
         on_event: Listener | None = None,
         drift_ms_max: int = LIMITS.drift_ms_max,
         clock: Clock | None = None,
+        certificates: Certificates | None = None,
+        insecure: bool = False,
+        master: str | None = None,
+        require_keys: bool = False,
     ) -> None:
         check_free(address.host, address.http_port)
         check_free(address.host, address.flight_port)
-        home = open_home(store, on_event=on_event, clock=clock)
-        self.broker = Broker(home, drift_ms_max=drift_ms_max, on_event=on_event)
+        home = open_home(store, on_event=on_event, clock=clock, master=master)
+        self.certificates = certificates
         try:
-            hosts = {*LOOPBACK, address.host, address.advertised_host, *address.names}
-            self.http = HttpServer(self.broker, address.host, address.http_port, hosts=hosts)
-            self.flight = FlightServer(self.broker, in_url(address.host), address.flight_port)
+            self.open = not (require_keys or home.look(has_keys, None))
+            if not insecure:
+                check_closed(address.host, tls=certificates is not None, keys=not self.open)
+        except BaseException:
+            home.close()
+            raise
+        self.broker = Broker(home, drift_ms_max=drift_ms_max, on_event=on_event, require_keys=require_keys)
+        try:
+            self.http = self._make_http(address)
+            self.flight = self._make_flight(address)
         except BaseException:
             self.broker.shut()
             raise
         self.http.start()
-        url, http_url = address.advertised(self.http.port, self.flight.port)
+        if certificates is not None:
+            certificates.follow(self.flight.renew)
+        url, http_url = address.advertised(self.http.port, self.flight.port, tls=self.tls)
         self.name = self.broker.join(url=url, http_url=http_url, version=__version__)
+
+    @property
+    def tls(self) -> bool:
+        """Whether its ports speak TLS."""
+        return self.certificates is not None
+
+    def _make_http(self, address: Address) -> HttpServer:
+        hosts = {*LOOPBACK, address.host, address.advertised_host, *address.names}
+        tls = None if self.certificates is None else self.certificates.server_context()
+        return HttpServer(self.broker, address.host, address.http_port, hosts=hosts, tls=tls)
+
+    def _make_flight(self, address: Address) -> FlightPort:
+        certificate = None if self.certificates is None else self.certificates.current
+        is_free = partial(check_free, address.host)
+        return FlightPort(
+            self.broker, in_url(address.host), address.flight_port, certificate=certificate, is_free=is_free
+        )
 
     def drain(self) -> None:
         """Takes nobody in, and waits for what is under way."""
         until = monotonic_s() + DRAIN_S
+        if self.certificates is not None:
+            self.certificates.close()
         self.broker.drain()
         self.flight.finish(DRAIN_S)
         self.http.drain(max(0.0, until - monotonic_s()))
@@ -102,6 +139,12 @@ class Served:
         """Ends in order; everything that was accepted is stored."""
         self.drain()
         self.broker.shut()
+
+
+def urls(host: str, *, http_port: int, flight_port: int, tls: bool) -> tuple[str, str]:
+    """A broker's addresses, over Flight and over HTTP."""
+    scheme, web = (TLS_SCHEME, "https://") if tls else (BROKER_SCHEME, "http://")
+    return f"{scheme}{host}:{flight_port}", f"{web}{host}:{http_port}"
 
 
 def check_free(host: str, port: int) -> None:
@@ -158,6 +201,9 @@ def run_until_told(served: Served, *, ready: Callable[[], None] = lambda: None) 
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+    if served.certificates is not None:
+        reload = served.certificates.reload
+        signal.signal(signal.SIGHUP, lambda _number, _frame: reload())
     # What was loaded stays for good. To look through it for garbage, as the collector does now and then, took 45 ms,
     # during which nobody is served.
     gc.collect()

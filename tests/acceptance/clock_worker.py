@@ -47,7 +47,8 @@ def clock(q: duly.Client) -> dict[str, Any]:
     return {
         "state": read.state,
         "now": read.now.timestamp(),
-        "ahead_of_monotonic": read.now.timestamp() - time.monotonic(),
+        # Who is kept waiting between the two looks seems to be behind: of many pairs, the one that was not.
+        "ahead_of_monotonic": max(q.clock().now.timestamp() - time.monotonic() for _ in range(20)),
     }
 
 

@@ -43,6 +43,7 @@ def test_it_measures_in_topics_of_its_own_that_are_gone_afterwards(tmp_path: Pat
         ("bench latency --url app.duly", 2, "duly://host:port"),
         ("bench timeline --url duly://127.0.0.1:1 --broker", 2, "--broker"),
         ("--url duly://127.0.0.1:1 bench topics", 2, "--url"),
+        ("bench lifecycle --tls", 2, "--broker"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(tmp_path: Path, line: str, code: int, told: str) -> None:
@@ -50,4 +51,16 @@ def test_what_cannot_be_measured_is_said_in_one_line(tmp_path: Path, line: str, 
     assert ran.returncode == code
     assert told in ran.stderr
     assert (ran.stderr.count("\n"), ran.stderr[:7]) == (1, "Error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_tls_is_measured_beside_no_tls(tmp_path: Path, kind: str) -> None:
+    line = f"bench lifecycle --kind {kind} --messages 4000 --batch 100 --broker --tls --json"
+    ran = bench(tmp_path, *line.split())
+    assert ran.returncode == 0, ran.stderr
+    figures = json.loads(ran.stdout)
+    assert figures["lifecycle_per_s"] > 0
+    assert figures["plain_lifecycle_per_s"] > 0
+    assert figures["lifecycle_to_plain"] > 0
     assert list(tmp_path.iterdir()) == []

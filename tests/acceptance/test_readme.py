@@ -112,6 +112,14 @@ def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
         ),
         ("bench midnight --messages 3000 --json", {"early", "ratio", "pause_ms_max"}),
         (
+            "bench lifecycle --kind log --batch 100 --messages 2000 --encrypted --json",
+            {"lifecycle_per_s", "plain_lifecycle_per_s", "encrypted_ratio"},
+        ),
+        (
+            "bench lifecycle --kind queue --batch 100 --messages 3000 --encrypted --json",
+            {"lifecycle_per_s", "plain_lifecycle_per_s", "encrypted_ratio"},
+        ),
+        (
             "bench lifecycle --kind log --batch 100 --messages 2000 --broker --json",
             {"lifecycle_per_s", "embedded_lifecycle_per_s", "lifecycle_to_embedded", "publish_to_embedded"},
         ),

@@ -12,6 +12,7 @@ import pytest
 import duly
 from duly.broker.broker import Broker
 from duly.broker.desk import Waiter
+from duly.broker.entry import Entry
 from duly.client.batch import Batch
 from duly.client.embedded import Embedded
 from duly.clock import Clock, SystemClock, monotonic_s
@@ -32,7 +33,7 @@ class Place:
         self.home = Embedded(lambda: SqliteStore(path, clock=clock))
         self.broker = Broker(self.home)
         self.room = self.broker.room
-        self.q = self.broker.client("default")
+        self.q = Entry(self.broker).client("default")
         # Everyone who was told, in that order.
         self.told: list[Guest] = []
         # Claims asked of the store, by consumer.

@@ -11,6 +11,7 @@ import pytest
 import duly
 from duly.broker.broker import Broker
 from duly.broker.drift import Drift
+from duly.broker.entry import Entry
 from duly.client.connect import open_home
 from duly.clock import HOST, ClockReading, SystemClock
 from tests.broker.conftest import Place
@@ -84,7 +85,7 @@ def broker(path: str, wall: Wall, events: list[duly.Event]) -> Iterator[Broker]:
 def test_a_broker_on_a_host_whose_clock_is_off_takes_nothing_new_and_settles(
     broker: Broker, wall: Wall, events: list[duly.Event], ahead_s: float
 ) -> None:
-    q = broker.client("default")
+    q = Entry(broker).client("default")
     q.create_topic("jobs", kind="queue")
     q.publish("jobs", [b"%d" % n for n in range(5)])
     held = list(q.claim("jobs", max_messages=5))
@@ -114,7 +115,7 @@ def test_a_broker_on_a_host_whose_clock_is_off_takes_nothing_new_and_settles(
 def test_confirming_the_hosts_clock_makes_it_ready_again(broker: Broker, wall: Wall) -> None:
     wall.ahead_s = -60
     assert broker.reason()
-    broker.client("default").accept_clock()
+    Entry(broker).client("default").accept_clock()
     assert broker.reason() == ""
 
 

@@ -19,6 +19,7 @@ import pytest
 
 import duly
 from duly.broker.broker import Broker
+from duly.broker.entry import Entry
 from duly.client.batch import Batch
 from duly.clock import SystemClock, monotonic_s
 from duly.engine.claimed import Claim, Claimed
@@ -70,7 +71,7 @@ class Caller:
     def __init__(self, broker: Broker, name: str, topic: str, group: str, dice: random.Random) -> None:
         self.broker = broker
         self.dice = dice
-        self.client = broker.client("default")
+        self.client = Entry(broker).client("default")
         self.box: queue.SimpleQueue[Claimed | Exception] = queue.SimpleQueue()
         self.name, self.topic, self.group = name, topic, group
         self.left = 0

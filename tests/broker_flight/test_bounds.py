@@ -142,7 +142,7 @@ def test_exchanges_that_wait_are_served_in_turn_none_twice_while_another_has_non
         def consume(number: int) -> None:
             for _ in range(2):
                 waiting.wait(30)
-                for payload in q.claim("jobs", wait=30).payloads:
+                for payload in q.claim("jobs", max_messages=1, wait=30).payloads:
                     got.append((number, time.monotonic(), payload))
 
         consumers = [threads.submit(consume, number) for number in range(EXCHANGES)]

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 import duly
+from duly.engine.columns import ARROW_FROM
 
 from .conftest import ROOT, Elsewhere, Here, eventually, free_port
 
 # A client waits this much longer than its deadline for a broker that may be about to answer.
 GRACE_S = 2.5
-BIG = [b"x" * 100] * 200
+# Enough to travel as a record batch, on a line of its own.
+BIG = [b"x" * 100] * (ARROW_FROM + 1)
 
 
 def taking(call: Callable[[], object], kind: type[BaseException]) -> tuple[float, Any]:

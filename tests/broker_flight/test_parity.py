@@ -11,6 +11,7 @@ import pytest
 from pyarrow import flight
 
 import duly
+from duly.broker.authority import RIGHTS
 from duly.clock import ClockReading
 from duly.engine.claimed import Slice
 from duly.engine.operations import READS, WRITES
@@ -26,6 +27,7 @@ from .conftest import Here
 
 OPERATIONS = (set(WRITES) | set(READS)) - {Chores}
 
+ACME = {"tenant": "default", "name": "acme"}
 JOBS = {"tenant": "default", "topic": "jobs"}
 ORDERS = {"tenant": "default", "topic": "orders"}
 GROUP = ORDERS | {"group": "billing"}
@@ -55,6 +57,13 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "update_group": GROUP | {"changes": {"lease": 1}, "paused": True},
     "seek": GROUP | {"start": {"word": "latest"}},
     "pause_store": {"tenant": "default", "paused": False},
+    "put_principal": {"tenant": "default", "principal": "shop", "grants": [{"action": "publish"}]},
+    "list_principals": {"tenant": "default", "after": "", "limit": 10},
+    "create_key": {"tenant": "default", "principal": "shop"},
+    "list_keys": {"tenant": "default", "principal": None, "after": "", "limit": 10},
+    "rotate_key": {"tenant": "default", "key_id": "aaaaaaaaaaaa", "overlap_ms": 0},
+    "revoke_key": {"tenant": "default", "key_id": "aaaaaaaaaaaa"},
+    "delete_principal": {"tenant": "default", "principal": "shop"},
     "read": ORDERS | {"partition": 0, "offset": 0, "max_messages": 10, "max_bytes": 1000},
     "tail": ORDERS | {"places": [[0, 0]]},
     "offset_at": ORDERS | {"at_ms": 0},
@@ -68,6 +77,14 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "list_groups": ORDERS,
     "describe_group": GROUP,
     "check_health": {"tenant": "default", "topic": None, "after": "", "limit": 10},
+    "list_audit": {"tenant": "default"},
+    "create_tenant": ACME | {"settings": {"topics": 5}, "exist_ok": False},
+    "update_tenant": ACME | {"changes": {"publish_per_s": 100}},
+    "suspend_tenant": ACME,
+    "resume_tenant": ACME,
+    "list_tenants": {"tenant": "default", "after": "", "limit": 10},
+    "describe_tenant": ACME,
+    "delete_tenant": ACME | {"force": False},
     "purge_group": GROUP,
     "delete_group": GROUP,
     "purge_topic": JOBS,
@@ -130,6 +147,9 @@ def test_every_error_has_a_status_of_flights_and_travels_whole() -> None:
 def test_every_operation_is_answered(here: Here, stocked: duly.Client, way: Any) -> None:
     ask = way(here)
     for name, sample in SAMPLES.items():
+        if RIGHTS[COMMANDS[name]].action == "keys":
+            # An open broker makes no keys: see tests/access.
+            continue
         command = sample | {"incarnation": here.broker.incarnation} if name in ("settle", "replay") else sample
         if name == "replay":
             command |= {"partition_id": stocked.describe_topic("orders").partitions[0].id}

@@ -53,18 +53,21 @@ class Hold:
     who: str
     begins: int
     ends: int
+    # When the claim was answered. Its time is when its transaction began, which takes in what is asked a moment later.
+    came: int
     # When a settlement was asked for, its verdict, and whether it was answered.
     asked: int | None = None
     verdict: str = ""
     done: bool = False
     delay: int = 0
 
-    def over_by(self, moment: int, *, moved: bool) -> bool:
-        """Whether somebody else may have the message from that moment on. A move may end the wait after a nack."""
+    def over_for(self, other: Hold, *, moved: bool) -> bool:
+        """Whether somebody else may have the message then. A move may end the wait after a nack."""
         if self.verdict == "ack" and self.done:
             return False
         given_back = self.verdict in ("nack", "release", "bury") and self.asked is not None
-        return moment >= self.ends or (given_back and (self.asked or 0) + (0 if moved else self.delay) <= moment)
+        back_at = (self.asked or 0) + (0 if moved else self.delay)
+        return other.begins >= self.ends or (given_back and back_at <= other.came)
 
 
 @dataclass
@@ -126,7 +129,7 @@ class _Teller:
             story.published.update(self.asked.pop(note["batch"]))
         elif what == "claimed":
             for key, ends in note["holds"]:
-                self.own[key] = Hold(self.who, ends - round(LEASE_S * 1000), ends)
+                self.own[key] = Hold(self.who, ends - round(LEASE_S * 1000), ends, note["at"])
                 story.holds[key].append(self.own[key])
         elif what in ("ack", "nack", "release", "bury"):
             for key in note["keys"]:
@@ -160,7 +163,7 @@ def two_valid_leases(story: Story) -> list[str]:
         found += [
             f"{key}: {first} and {second}"
             for first, second in itertools.pairwise(holds)
-            if not first.over_by(second.begins, moved=moved)
+            if not first.over_for(second, moved=moved)
         ]
     return found
 

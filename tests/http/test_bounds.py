@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from duly.broker.broker import Broker
+from duly.broker.entry import Entry
 from duly.http import body, connection
 from duly.http.server import HttpServer
 from duly.limits import LIMITS, Limits
@@ -233,10 +234,10 @@ def test_many_calls_at_once_all_get_their_answer(
 def test_failure_that_nobody_foresaw_is_a_problem_without_a_traceback(
     http: httpx.Client, emails: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(tenant: str) -> None:
+    def fails(entry: Entry, tenant: str) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(broker, "client", fails)
+    monkeypatch.setattr(Entry, "client", fails)
     told = problem(http.get(emails), 500, "error")
     assert "secret" not in json.dumps(told)
     assert "ZeroDivision" not in json.dumps(told)

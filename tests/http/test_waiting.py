@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from duly.broker.broker import Broker
+from duly.broker.entry import Entry
 from duly.http.server import HttpServer
 from duly.limits import Limits
 from tests.conftest import scaled
@@ -81,7 +82,7 @@ def test_what_a_client_was_about_to_get_when_it_left_is_released(
     with dial(server.port) as sock:
         sock.sendall(request("POST", f"{emails}/claim", b'{"wait_ms": 60000}'))
         eventually(lambda: broker.room.count == 1)
-    broker.client("default").publish("emails", b"x")
+    Entry(broker).client("default").publish("emails", b"x")
     assert served.wait(5)
     eventually(lambda: len(http.post(f"{emails}/claim").json()["deliveries"]) == 1)
 

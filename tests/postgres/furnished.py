@@ -48,6 +48,9 @@ def furnish(path: str, clock: duly.ManualClock, patch: pytest.MonkeyPatch, dice:
             q.delete_topic("gone", force=True)
     with closing(apsw.Connection(path)) as application:
         application.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY); CREATE TABLE bills (id INTEGER)")
+    with duly.connect(path, clock=clock) as q:
+        q.put_principal("root", [duly.Grant("*")], operator=True)
+        q.create_key("root", note="a note", operator=True)
     return held
 
 

@@ -52,6 +52,10 @@ class Proxy:
             for source, target in ((client, server), (server, client)):
                 threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
 
+    def _passed(self, data: bytes) -> tuple[bytes, bool]:
+        """What is forwarded of some bytes, and whether more is."""
+        return data, True
+
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
@@ -59,7 +63,10 @@ class Proxy:
                     # Lost on the way; whatever comes later waits in the sender's buffer.
                     self._flows.wait()
                     return
-                target.sendall(data)
+                passed, goes_on = self._passed(data)
+                target.sendall(passed)
+                if not goes_on:
+                    break
         for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -19,6 +19,8 @@ import pytest
 
 import duly
 import duly.store.postgres.store
+import duly.store.postgres.writer
+from tests.postgres.proxy import Proxy
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.timeout(120)
@@ -307,3 +309,123 @@ def test_a_call_ends_when_its_time_is_over_whatever_the_server_does(postgres_ser
         server.resume()
         call.end()
         assert not late, f"it was given 2 s, and took {call.took_s:.0f}"
+
+
+def test_what_was_lost_with_a_server_is_not_served_from_memory(postgres_server: Start) -> None:
+    """A standby that nobody waited for lacks what came last. Blocks that were read were served for ever after."""
+    primary = postgres_server()
+    standby = primary.standby()
+    url = url_of(primary, standby)
+    with duly.connect(url, consumer="w") as q:
+        q.create_topic("orders", kind="log")
+        q.publish("orders", b"first")
+        _until(lambda: _is_there(standby, "orders"))
+        standby.stop()
+        q.publish("orders", b"lost")
+        assert [message.payload for message in q.read("orders")] == [b"first", b"lost"]
+        primary.kill()
+        standby.start()
+        standby.promote()
+        with duly.connect(url, consumer="other") as other:
+            other.publish("orders", b"kept")
+        assert [message.payload for message in q.read("orders", timeout=30)] == [b"first", b"kept"]
+    standby.close()
+
+
+def _is_there(server: PostgresServer, topic: str) -> bool:
+    with psycopg.connect(server.dsn()) as connection:
+        if connection.execute("SELECT to_regclass('proof.block')").fetchone() == (None,):
+            return False
+        found = connection.execute(
+            "SELECT count(*) FROM proof.block AS b JOIN proof.part AS p ON p.id = b.partition "
+            "JOIN proof.topic AS t ON t.id = p.topic WHERE t.name = %s",
+            [topic],
+        ).fetchone()
+    return found is not None and found[0] > 0
+
+
+def _until(holds: Callable[[], bool], within_s: float = 20) -> None:
+    give_up = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up, "it does not come to be"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("said", [b"COMMIT\x00", b""], ids=["after the answer", "instead of the answer"])
+def test_a_server_that_commits_and_goes_away_has_it_stored_once(postgres_server: Start, said: bytes) -> None:
+    """Told to stop, a server does the commit under way and ends the connection in its next breath. The FATAL that comes
+    where the end of the pipeline belongs was taken for a refusal, and the batch was stored again.
+    """
+    server = postgres_server()
+    farewell = Farewell(server.port, said)
+    with duly.connect(f"postgresql://duly@127.0.0.1:{farewell.port}/postgres?schema=proof", consumer="w") as q:
+        q.create_topic("orders", kind="log")
+        for number in range(3):
+            q.publish("orders", b"before %d" % number)
+        farewell.armed.set()
+        q.publish("orders", b"one")
+        assert not farewell.armed.is_set()
+        stored = [message.payload for message in q.read("orders", offset=3)]
+    farewell.close()
+    assert stored == [b"one"]
+
+
+def test_a_connection_that_breaks_when_a_topic_is_let_go_of_has_nothing_stored_again(
+    postgres_server: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock that is kept between transactions is let go of behind a commit. When that failed the jobs ran again."""
+    monkeypatch.setattr(duly.store.postgres.writer, "_MANY_JOBS", 1)
+    server = postgres_server()
+    cut = CutAtUnlock(server.port)
+    published = [b"%d" % number for number in range(20)]
+    with (
+        duly.connect(f"postgresql://duly@127.0.0.1:{cut.port}/postgres?schema=proof", consumer="w") as q,
+        duly.connect(url_of(server), consumer="other") as other,
+    ):
+        q.create_topic("orders", kind="log")
+        cut.armed.set()
+        for payload in published:
+            # The other one's turn: from then on it is looked first, and the topic is kept.
+            other.publish("orders", b"other")
+            q.publish("orders", payload)
+        assert cut.cuts
+        stored = [message.payload for message in other.read("orders", offset=0)]
+    cut.close()
+    assert [payload for payload in stored if payload != b"other"] == published
+
+
+class CutAtUnlock(Proxy):
+    """Once armed, it breaks each connection on which a topic's lock is to be let go of."""
+
+    def __init__(self, port: int) -> None:
+        self.armed = threading.Event()
+        self.cuts = 0
+        super().__init__(port)
+
+    def _passed(self, data: bytes) -> tuple[bytes, bool]:
+        at = data.find(b"pg_advisory_unlock(")
+        if at < 0 or not self.armed.is_set():
+            return data, True
+        self.cuts += 1
+        return b"", False
+
+
+class Farewell(Proxy):
+    """Once armed, it lets the server do its next commit, and says what one that is told to stop says then."""
+
+    _DONE = b"C\x00\x00\x00\x0bCOMMIT\x00"
+    _SAYS = b"SFATAL\x00VFATAL\x00C57P01\x00Mterminating connection due to administrator command\x00\x00"
+
+    def __init__(self, port: int, said: bytes) -> None:
+        self.armed = threading.Event()
+        self._said = said
+        super().__init__(port)
+
+    def _passed(self, data: bytes) -> tuple[bytes, bool]:
+        at = data.find(self._DONE)
+        if at < 0 or not self.armed.is_set():
+            return data, True
+        self.armed.clear()
+        if self._said:
+            at += len(self._DONE)
+        return data[:at] + b"E" + (len(self._SAYS) + 4).to_bytes(4, "big") + self._SAYS, False

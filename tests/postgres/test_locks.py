@@ -374,7 +374,7 @@ def test_a_commit_at_the_moment_of_a_take_over_is_done_once(app: Application, q:
 
     def claim(rival: duly.Client) -> None:
         while not stop.is_set():
-            batch = rival.claim("short")
+            batch = rival.claim("short", lease=60)
             taken.extend(one.id for one in batch)
             rival.ack(batch)
 

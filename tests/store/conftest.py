@@ -2,14 +2,17 @@
 
 A test asks for `q` and runs in every home. One that asks for `home` or `reopen` needs several
 clients on one store, or one that outlives its client: it runs where the store is shared.
-Marked `embedded`, it runs where the store is in this process; marked `sqlite`, where the store is SQLite's.
+Marked `embedded`, it runs where the store is in this process; marked `sqlite`, where the store is SQLite's; marked
+`plain`, where nothing is sealed.
 
-Every test runs on an SQLite file and on PostgreSQL. In memory and behind a broker is the same store as on a file: in
-the small scale a third of the tests runs there, each home its own third, and the same ones every time.
+Every test runs on an SQLite file and on PostgreSQL. In memory and behind a broker is the same store as on a file, and
+an encrypted tenant is served as any other: in the small scale one test in three or in eight runs there, each home has
+its own, and the same ones every time. DULY_TEST_HOME=sealed-postgres runs them in one home alone, all of them.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from inspect import signature
@@ -26,7 +29,9 @@ import duly.engine.fold
 import duly.engine.index
 from duly.broker.broker import Broker
 from duly.client.embedded import Embedded
+from duly.engine.tenant_settings import Encrypt, encrypt_tenants
 from duly.flight.server import FlightServer
+from duly.master import MasterKeys
 from duly.store.sqlite.store import SqliteStore
 from tests import postgres_schemas
 from tests.conftest import FULL
@@ -43,7 +48,8 @@ class Home:
     """A place where a store lives, and the clients that a test opens there."""
 
     shared = True
-    sampled = False
+    # In the small scale one test in so many runs there.
+    one_in = 1
 
     def __init__(self, folder: Path, clock: duly.ManualClock, events: list[duly.Event]) -> None:
         self.folder = folder
@@ -103,7 +109,7 @@ class MemoryHome(Home):
     """A store in memory: every connect opens one of its own."""
 
     shared = False
-    sampled = True
+    one_in = 3
 
     @property
     def address(self) -> str:
@@ -113,7 +119,7 @@ class MemoryHome(Home):
 class BrokerHome(Home):
     """A broker in this process, on a file: clients reach it over Arrow Flight."""
 
-    sampled = True
+    one_in = 3
 
     def __init__(self, folder: Path, clock: duly.ManualClock, events: list[duly.Event]) -> None:
         super().__init__(folder, clock, events)
@@ -194,9 +200,49 @@ class PostgresHome(Home):
         return self._behind.execute(sql.replace("duly_", f"{self._schema}.").encode())
 
 
-HOMES: dict[str, type[Home]] = {"sqlite": Home, "memory": MemoryHome, "broker": BrokerHome, "postgres": PostgresHome}
+def encrypt(client: duly.Client, tenant: str) -> None:
+    """Has an embedded client's store seal what the tenant stores from now on."""
+    store = client._port.store  # type: ignore[attr-defined]
+    store.write(encrypt_tenants, Encrypt(tenant), tenant=tenant, cost=0, deadline=None)
+
+
+class SealedHome(Home):
+    """A file whose tenants are encrypted."""
+
+    one_in = 8
+
+    def connect(self, *, consumer: str | None = None, tenant: str = "default") -> duly.Client:
+        client = super().connect(consumer=consumer, tenant=tenant)
+        encrypt(client, tenant)
+        return client
+
+
+class SealedPostgresHome(PostgresHome):
+    """PostgreSQL, with encrypted tenants."""
+
+    one_in = 8
+
+    def connect(self, *, consumer: str | None = None, tenant: str = "default") -> duly.Client:
+        name = consumer or f"w{len(self._opened) + 1}"
+        client = duly.connect(
+            self.address, clock=self.clock, on_event=self.events.append, consumer=name, tenant=tenant, master=_KEYS
+        )
+        self._opened.append(client)
+        encrypt(client, tenant)
+        return client
+
+
+_KEYS = MasterKeys([b"tests only, and thirty-two bytes"])
+HOMES: dict[str, type[Home]] = {
+    "sqlite": Home,
+    "memory": MemoryHome,
+    "broker": BrokerHome,
+    "postgres": PostgresHome,
+    "sealed": SealedHome,
+    "sealed-postgres": SealedPostgresHome,
+}
 if postgres_schemas.why_not():
-    del HOMES["postgres"]
+    del HOMES["postgres"], HOMES["sealed-postgres"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -210,10 +256,14 @@ def runs_in(name: str, metafunc: pytest.Metafunc) -> bool:
     needs_shared = not {"home", "reopen"}.isdisjoint(signature(metafunc.function).parameters)
     if (needs_shared and not kind.shared) or ("embedded" in marks and kind is BrokerHome):
         return False
-    if "sqlite" in marks and kind is PostgresHome:
+    if "plain" in marks and kind in (SealedHome, SealedPostgresHome):
+        return False
+    if "sqlite" in marks and issubclass(kind, PostgresHome):
         return False
     # By a hash that is the same in every process: the processes of one run must agree on which tests there are.
-    return FULL or not kind.sampled or crc32(f"{name} {metafunc.definition.nodeid}".encode()) % 3 == 0
+    if (alone := os.environ.get("DULY_TEST_HOME")) is not None:
+        return name == alone
+    return FULL or crc32(f"{name} {metafunc.definition.nodeid}".encode()) % kind.one_in == 0
 
 
 @pytest.fixture

@@ -92,7 +92,11 @@ def test_a_store_of_the_schema_before_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "old.duly"
     duly.connect(path).close()
     connection = apsw.Connection(str(path))
-    connection.execute("DROP TABLE duly_member; UPDATE duly_meta SET value = '5' WHERE key = 'schema'")
+    for table in ("member", "secret", "principal", "key", "audit", "audit_head"):
+        connection.execute(f"DROP TABLE duly_{table}")
+    for column in ("state", "settings", "version", "created_at_ms"):
+        connection.execute(f"ALTER TABLE duly_tenant DROP COLUMN {column}")
+    connection.execute("UPDATE duly_meta SET value = '5' WHERE key = 'schema'")
     connection.close()
     with duly.connect(path) as q:
         assert q.cluster() == []

@@ -157,7 +157,7 @@ def test_examine_finds_a_damaged_run(store: Path) -> None:
 def young_damage(store: Path) -> Path:
     """The store with one more block, not in the index yet and damaged."""
     with duly.connect(store, clock=duly.ManualClock()) as q:
-        q.publish("jobs", [b"young"] * 100)
+        q.publish("jobs", [b"young" * 20] * 100)
     key, blob = rows(store, "duly_chunk", "data")[-1]
     replace(store, "duly_chunk", "data", key, blob[:-1] + bytes([blob[-1] ^ 1]))
     return store

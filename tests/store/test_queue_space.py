@@ -16,6 +16,9 @@ from duly.store.sqlite.transaction import SqliteTransaction
 from .conftest import Home, sharp
 from .patience import eventually
 
+# What is sealed is compressed before: it has other sizes.
+pytestmark = pytest.mark.plain
+
 
 @pytest.fixture
 def jobs(q: duly.Client) -> str:

@@ -13,6 +13,9 @@ from tests.conftest import scaled
 from .conftest import Home
 from .patience import Aside, eventually
 
+# What is sealed is compressed before: it has other sizes.
+pytestmark = pytest.mark.plain
+
 MEGABYTE = 1024 * 1024
 
 

@@ -203,6 +203,7 @@ def test_stages_that_nobody_commits_are_swept(home: Home) -> None:
         q.commit_stages("t", {"b": 5000}, job="j")
 
 
+@pytest.mark.plain
 def test_truncation_takes_the_chunks_along(home: Home) -> None:
     q = home.connect()
     q.create_topic("t", kind="log", retention=duly.Retention(age=60))

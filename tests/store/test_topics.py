@@ -247,6 +247,7 @@ def test_a_topic_made_again_under_the_same_name_starts_empty(q: duly.Client, ord
     assert [d.payload for d in q.claim(orders, group="billing")] == [b"new"]
 
 
+@pytest.mark.plain
 def test_a_deleted_topics_space_returns_to_the_device_by_itself(q: duly.Client, home: Home) -> None:
     q.create_topic("big", kind="log")
     for _ in range(8):

@@ -21,11 +21,13 @@ from .test_cli_words import completions
 __all__ = ["folder", "stocked"]
 
 # Only who has the file can do these.
-ON_THE_FILE = {"backup", "serve"}
+ON_THE_FILE = {"backup", "serve", "master rotate"}
 # No store is asked.
-ANYWHERE = {"limits", "restore", "migrate"}
+ANYWHERE = {"limits", "restore", "migrate", "certs dev", "master create"}
 # Where there is a broker, it is told of: test_cli_cluster.py.
 ABOUT_BROKERS = {"cluster"}
+# An open broker makes no keys, and one with keys wants to see one: test_cli_keys.py.
+ABOUT_KEYS = {path for path in COMMANDS if path.startswith(("keys ", "principals "))}
 # They start a Java: tests/spark runs them, on files and on brokers.
 ON_SPARK = {path for path in COMMANDS if path.startswith("pipeline ")}
 
@@ -67,7 +69,11 @@ def run_example(example: str, **env: str) -> Ran:
 
 @pytest.mark.parametrize(
     ("path", "example"),
-    [(path, example) for path, example in EXAMPLES if path not in ON_THE_FILE | ANYWHERE | ABOUT_BROKERS | {"work"}],
+    [
+        (path, example)
+        for path, example in EXAMPLES
+        if path not in ON_THE_FILE | ANYWHERE | ABOUT_BROKERS | ABOUT_KEYS | {"work"}
+    ],
 )
 def test_an_example_answers_as_it_does_on_the_file(path: str, example: str, folder: Path, stocked: Path) -> None:
     shutil.copytree(stocked, folder, dirs_exist_ok=True)
@@ -128,7 +134,7 @@ def test_what_needs_the_file_says_so(line: str, what: str, broker: str) -> None:
 def test_every_command_is_looked_at_here() -> None:
     """A new command has to have an example that runs through a broker, or to say why it has none."""
     compared = {path for path, _ in EXAMPLES} - ON_THE_FILE - ANYWHERE
-    assert compared | ON_THE_FILE | ANYWHERE | ON_SPARK == set(COMMANDS)
+    assert compared | ON_THE_FILE | ANYWHERE | ABOUT_KEYS | ON_SPARK == set(COMMANDS)
 
 
 def test_no_broker_is_said_within_seconds_with_what_to_do(folder: Path) -> None:

@@ -113,12 +113,14 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("text", "told"),
         [
+            ('[profiles.x]\nurl = "duly://x"\nca = "ca.pem"\n', "Write such a url"),
+            ('[profiles.x]\nstore = "x.duly"\nca = "ca.pem"\n', "Write such a url"),
             ("[profiles.x", "is not TOML"),
             ("\udcff", "is not TOML"),
             ("[profile.x]\n", "no setting 'profile'"),
             ("profiles = 3\n", "Write [profiles.NAME]"),
             ("[profiles]\nx = 3\n", "Write [profiles.x]"),
-            ('[profiles.x]\nhost = "y"\n', "Keys: url, store, tenant"),
+            ('[profiles.x]\nhost = "y"\n', "Keys: url, store, tenant, token, token_file, ca, cert, key"),
             ("[profiles.x]\nurl = 3\n", 'Write url = "…"'),
             ('[profiles.x]\nurl = "duly://x"\nstore = "y"\n', "a url and a store"),
             ('[profiles.x]\nurl = "http://x"\n', "Write duly://host:port"),

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 import duly
+from duly.certificates import make_development_certificates
 
 from .brokers import DULY, serving
 from .test_cli import COMMANDS, examples_of, folder, refused, run
@@ -50,6 +51,13 @@ def test_a_signal_drains_it(folder: Path, number: int) -> None:
     assert "Traceback" not in err
 
 
+def test_on_loopback_without_keys_it_is_open_and_says_so(folder: Path) -> None:
+    with serving(folder, "--http-port", "0", "--flight-port", "0") as broker:
+        assert "Whoever gets there can do everything: the store has no keys." in broker.first_line
+    with serving(folder, "--json", "--http-port", "0", "--flight-port", "0") as broker:
+        assert (broker.document["open"], broker.document["tls"]) == (True, False)
+
+
 def test_it_says_that_it_is_ready_only_once_it_hears_signals(folder: Path) -> None:
     code = (
         "import os, signal; from duly.serve import Address, Served, run_until_told\n"
@@ -77,10 +85,12 @@ def test_a_claim_that_waits_does_not_keep_it_from_ending(folder: Path) -> None:
 
 @pytest.mark.parametrize("example", examples_of(COMMANDS["serve"]))
 def test_its_examples_run(folder: Path, example: str) -> None:
+    make_development_certificates("certs")
     # The usual ports may be somebody else's here.
     with serving(folder, *shlex.split(example)[2:], "--http-port", "0", "--flight-port", "0") as broker:
-        assert "duly://127.0.0.1:" in broker.first_line
-        assert "http://127.0.0.1:" in broker.first_line
+        tls = "--tls-cert" in example
+        assert f"{'duly+tls' if tls else 'duly'}://127.0.0.1:" in broker.first_line
+        assert f"{'https' if tls else 'http'}://127.0.0.1:" in broker.first_line
         assert broker.ended(signal.SIGTERM)[0] == 0
 
 
@@ -144,6 +154,37 @@ class TestRefused:
             ] == [200, 200, 421]
             _, _, err = broker.ended(signal.SIGTERM)
         assert err.startswith("Warning: Whoever reaches 0.0.0.0 can read and write everything")
+        assert "there is no TLS" in err
+
+    @pytest.mark.parametrize("store", ["new.duly", "there.duly"])
+    def test_a_host_that_others_can_reach_with_tls_but_without_keys(self, folder: Path, store: str) -> None:
+        make_development_certificates("certs")
+        duly.connect("there.duly").close()
+        files = ["--tls-cert", "certs/server.pem", "--tls-key", "certs/server.key"]
+        ran = refused("serve", "--store", store, "--host", "0.0.0.0", "--http-port", "0", "--flight-port", "0", *files)
+        assert ran.code == 1
+        assert "without a key" in ran.err
+        assert "TLS" not in ran.err
+        assert "--insecure" in ran.err
+        assert not Path("new.duly").exists(), "no store is made for nothing"
+
+    @pytest.mark.parametrize(
+        "files",
+        [["--tls-cert", "c.pem"], ["--tls-key", "c.key"], ["--tls-client-ca", "ca.pem"]],
+    )
+    def test_half_a_certificate(self, folder: Path, files: list[str]) -> None:
+        ran = refused("serve", "--http-port", "0", "--flight-port", "0", *files)
+        assert ran.code == 1
+        assert "--tls-cert and --tls-key together" in ran.err
+
+    def test_a_certificate_that_cannot_be_used(self, folder: Path) -> None:
+        make_development_certificates("certs")
+        make_development_certificates("others")
+        for cert, told in (("nowhere.pem", "cannot be read"), ("others/server.pem", "cannot be used together")):
+            ran = refused("serve", "--http-port", "0", "--tls-cert", cert, "--tls-key", "certs/server.key")
+            assert ran.code == 1
+            assert told in ran.err
+        assert not Path("app.duly").exists()
 
     def test_a_broker_as_its_store(self, folder: Path) -> None:
         ran = refused("serve", "--url", "duly://127.0.0.1:8471")

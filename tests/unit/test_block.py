@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import duly
-from duly.engine.block import Block, Piece, Place, decode, encode, form_blocks
+from duly.engine.block import Block, Piece, Place, encode, form_blocks
+from duly.engine.block import decode as decode_block
 from duly.engine.columns import ARROW_FROM, NAMES, Columns
 from duly.engine.incoming import check_batch
 
 PLACE = Place(tenant=3, partition=7, base=41)
+
+
+def decode(place: Place, stored: object) -> Block:
+    """A block that is not sealed."""
+    return decode_block(place, stored, unseal=None)
 
 
 def blocks_of(sent: list[Piece]) -> list[tuple[Columns, Any]]:

@@ -24,7 +24,16 @@ ONLY_SQLITE = {
 ONLY_POSTGRES = {
     *("enter", "guard", "lock", "keep", "unlock", "unlock_all", "turn_put", "turn_forget", "topic_by_name", "now"),
     *("a_thousand_ids", "inbox", "inbox_delete", "inbox_erase", "has_mail", "mail_of", "mail_refuse"),
-    *("inbox_put", "inbox_verdicts", "own_leases", "leases_shared", "leases_lock", "report_dead", "any_event"),
+    *(
+        "inbox_put",
+        "tenant_of_topic",
+        "inbox_verdicts",
+        "own_leases",
+        "leases_shared",
+        "leases_lock",
+        "report_dead",
+        "any_event",
+    ),
     *("cursor_forget", "queue_forget", "lease_looking", "leases_due_looking", "receipt_touch"),
 }
 

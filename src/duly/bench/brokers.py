@@ -22,7 +22,7 @@ _ENDS_S = 30
 
 
 @contextmanager
-def own_broker(store: str | Path) -> Iterator[str]:
+def own_broker(store: str | Path, *options: str) -> Iterator[str]:
     """Starts a broker process on a store, on a free port; its address."""
     command = [
         sys.executable,
@@ -35,6 +35,7 @@ def own_broker(store: str | Path) -> Iterator[str]:
         "0",
         "--flight-port",
         "0",
+        *options,
     ]
     with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
@@ -53,6 +54,18 @@ def own_broker(store: str | Path) -> Iterator[str]:
 
 
 @contextmanager
+def own_tls_broker(store: Path) -> Iterator[tuple[str, duly.Tls]]:
+    """The same with TLS, and certificates made beside the store; its address, and what a client needs there."""
+    from duly.certificates import make_development_certificates
+
+    folder = store.parent / "certs"
+    make_development_certificates(str(folder))
+    files = ["--tls-cert", str(folder / "server.pem"), "--tls-key", str(folder / "server.key")]
+    with own_broker(store, *files) as url:
+        yield url, duly.Tls(ca=folder / "ca.pem")
+
+
+@contextmanager
 def own_topics(client: duly.Client, *names: str) -> Iterator[list[str]]:
     """Names of topics that nobody else has, to be made inside; what is there of them afterwards is deleted."""
     mine = [f"bench-{name}-{secrets.token_hex(4)}" for name in names]
@@ -64,11 +77,19 @@ def own_topics(client: duly.Client, *names: str) -> Iterator[list[str]]:
                 client.delete_topic(name, force=True)
 
 
-def beside(of_broker: dict[str, float], embedded: dict[str, float], ratios: dict[str, str]) -> dict[str, float]:
-    """The broker's figures, this process's under names of their own, and by how much they differ, as asked for."""
-    named = {f"embedded_{name}": value for name, value in embedded.items()}
-    quotients = {name: round(of_broker[of] / max(embedded[of], 0.001), 3) for name, of in ratios.items()}
-    return {**of_broker, **named, **quotients}
+def beside(
+    figures: dict[str, float], others: dict[str, float], ratios: dict[str, str], other: str = "embedded"
+) -> dict[str, float]:
+    """Figures, the other's under names of their own, and by how much they differ, as asked for."""
+    named = {f"{other}_{name}": value for name, value in others.items()}
+    quotients = {name: round(figures[of] / max(others[of], 0.001), 3) for name, of in ratios.items()}
+    return {**figures, **named, **quotients}
+
+
+def rates_beside(figures: dict[str, float], others: dict[str, float], other: str = "embedded") -> dict[str, float]:
+    """The same of a lifecycle's rates."""
+    ratios = {f"{name}_to_{other}": f"{name}_per_s" for name in ("publish", "claim_ack", "lifecycle")}
+    return beside(figures, others, ratios, other)
 
 
 def share(whole: int, slice_: int, slices: int) -> range:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import duly
-from duly.bench.brokers import SLICES, beside, own_topics, share
+from duly.bench.brokers import SLICES, own_topics, rates_beside, share
 from duly.bench.floor import Floor
 from duly.bench.threads import in_threads
 from duly.clock import monotonic_s
@@ -57,19 +57,24 @@ def measure(client: duly.Client, folder: Path, load: Load) -> dict[str, float]:
 def measure_broker(broker: duly.Client, embedded: duly.Client, load: Load) -> dict[str, float]:
     """Runs the load through a broker and in this process, in turns; rates a second of both."""
     with own_topics(broker, "lifecycle") as (topic,):
-        runs = _Run(broker, load, topic), _Run(embedded, load, topic)
-        for number in range(SLICES):
-            for run in runs:
-                batches = len(share(load.batches, number, SLICES))
-                run.publish(batches)
-                run.drain(batches)
-        through, here = (run.figures() for run in runs)
-    ratios = {
-        "publish_to_embedded": "publish_per_s",
-        "claim_ack_to_embedded": "claim_ack_per_s",
-        "lifecycle_to_embedded": "lifecycle_per_s",
-    }
-    return beside(through, here, ratios)
+        through, here = _in_turns(_Run(broker, load, topic), _Run(embedded, load, topic))
+    return rates_beside(through, here)
+
+
+def measure_encrypted(encrypted: duly.Client, plain: duly.Client, load: Load) -> dict[str, float]:
+    """Runs the load for an encrypted tenant and for a plain one, in turns; rates a second of both."""
+    sealed, clear = _in_turns(_Run(encrypted, load, "bench"), _Run(plain, load, "bench"))
+    figures = rates_beside(sealed, clear, "plain")
+    return {**figures, "encrypted_ratio": figures["lifecycle_to_plain"]}
+
+
+def _in_turns(*runs: _Run) -> list[dict[str, float]]:
+    for number in range(SLICES):
+        for run in runs:
+            batches = len(share(run.batches, number, SLICES))
+            run.publish(batches)
+            run.drain(batches)
+    return [run.figures() for run in runs]
 
 
 class _Run:
@@ -79,6 +84,7 @@ class _Run:
         self._client = client
         self._load = load
         self._topic = topic
+        self.batches = load.batches
         self.payloads = [os.urandom(load.payload_bytes) for _ in range(load.batch)]
         self.publish_s = self.claim_s = 0.0
         client.create_topic(topic, kind="log", exist_ok=True)

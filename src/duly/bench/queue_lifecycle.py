@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import duly
-from duly.bench.brokers import SLICES, beside, own_topics, share
+from duly.bench.brokers import SLICES, own_topics, rates_beside, share
 from duly.bench.floor import Floor, Logical, device_bytes
 from duly.bench.queues import as_messages, queue_table, stand
 from duly.bench.threads import in_threads
@@ -86,16 +86,23 @@ def measure_broker(broker: duly.Client, embedded: duly.Client, load: QueueLoad) 
     tables = _tables(load)
     with own_topics(broker, "lifecycle") as (topic,):
         runs = _Run(broker, load, topic, tables), _Run(embedded, load, topic, tables)
-        for number in range(SLICES):
-            for run in runs:
-                run.take(share(load.rounds, number, SLICES))
-        through, here = (run.figures() for run in runs)
-    ratios = {
-        "publish_to_embedded": "publish_per_s",
-        "claim_ack_to_embedded": "claim_ack_per_s",
-        "lifecycle_to_embedded": "lifecycle_per_s",
-    }
-    return beside(through, here, ratios)
+        through, here = _in_turns(load, *runs)
+    return rates_beside(through, here)
+
+
+def measure_encrypted(encrypted: duly.Client, plain: duly.Client, load: QueueLoad) -> dict[str, float]:
+    """Runs the load for an encrypted tenant and for a plain one, in turns; rates a second of both."""
+    tables = _tables(load)
+    sealed, clear = _in_turns(load, *(_Run(client, load, "bench", tables) for client in (encrypted, plain)))
+    figures = rates_beside(sealed, clear, "plain")
+    return {**figures, "encrypted_ratio": figures["lifecycle_to_plain"]}
+
+
+def _in_turns(load: QueueLoad, *runs: _Run) -> list[dict[str, float]]:
+    for number in range(SLICES):
+        for run in runs:
+            run.take(share(load.rounds, number, SLICES))
+    return [run.figures() for run in runs]
 
 
 def _tables(load: QueueLoad) -> list[pa.Table]:

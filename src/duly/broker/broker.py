@@ -1,4 +1,5 @@
-"""The broker: the embedded home served to others. What the surfaces (flight, http) call, and nothing else.
+"""The broker: the embedded home served to others. The surfaces (flight, http) call it by an entry (entry.py), which
+asks who is there and what they may; nothing here does.
 
 It adds to the embedded home what strangers make necessary: claims wait in turn and without a thread each (room.py), it
 knows the other brokers on its store (membership.py), and it ends in order: on SIGTERM it is `draining`, takes nobody
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
-from ..client.client import Client
 from ..client.embedded import Embedded
 from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
@@ -24,21 +25,24 @@ from ..engine.publish import Publish
 from ..engine.stage import CommitStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
-from ..errors import Closed, InvalidArgument, NotReady, Timeout
+from ..errors import Closed, Error, InvalidArgument, NotReady, Timeout
 from ..events import Listener
+from ..grants import NOBODY, By
 from ..health import Finding
 from ..limits import LIMITS
 from ..member import Member
-from ..store.contract import Backup, Transaction
+from ..store.contract import Backup, TenantRow, Transaction
+from .authority import Authority
+from .denials import Denials
 from .desk import Answered, Waiter
 from .drift import Drift
 from .membership import Membership, member_name
+from .meters import Meters
 from .room import Room
 
 R = TypeVar("R")
+OnDenied = Callable[[By, str, str, "str | None", Error], None]
 
-# How long a call may take that names no time.
-_CALL_S = 30.0
 # How long nobody notices that the one a claim waits for has gone.
 LOOK_S = 1.0
 # Over the time that a claim may wait: it may be served in the last moment.
@@ -47,19 +51,52 @@ _GRACE_S = 10.0
 _NEW_WORK = frozenset({Publish, Stage, CommitStages, Claim})
 
 
+class MeteredWatch:
+    """A watch whose claims count."""
+
+    def __init__(self, watch: Watch, meters: Meters, tenant: str) -> None:
+        self._watch = watch
+        self._meters = meters
+        self._tenant = tenant
+
+    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+        self._meters.check_claim(self._tenant)
+        claimed = self._watch.claim(max_messages, deadline=deadline)
+        self._meters.claimed(self._tenant, claimed.count)
+        return claimed
+
+    def wait(self, deadline: float) -> None:
+        self._watch.wait(deadline)
+
+
+def _tenants_set(tx: Transaction, _: None) -> list[TenantRow]:
+    return tx.tenants_set()
+
+
 class Broker:
     """A Port for many: the same operations, with claims in turn. Surfaces call it from any thread."""
 
     def __init__(
-        self, home: Embedded, *, drift_ms_max: int = LIMITS.drift_ms_max, on_event: Listener | None = None
+        self,
+        home: Embedded,
+        *,
+        drift_ms_max: int = LIMITS.drift_ms_max,
+        on_event: Listener | None = None,
+        require_keys: bool = False,
     ) -> None:
         self._home = home
+        self.authority = Authority(home, require=require_keys)
         self.room = Room(home.store)
         self.drift = Drift(home.clock, drift_ms_max, on_event)
+        self.meters = Meters()
+        self._denials = Denials(home)
+        # Told of everything that was refused to somebody: by whom, which action, of which tenant, on what, and why.
+        self.on_denied: OnDenied = self._denials.note
         self._draining = threading.Event()
         self._membership: Membership | None = None
         # Where clients may go instead, `host:port` of Flight's. Another tuple when that has changed.
         self.peers: tuple[str, ...] = ()
+        self._scheme = ""
 
     @property
     def draining(self) -> bool:
@@ -72,10 +109,6 @@ class Broker:
         incarnation: str = self._home.store.incarnation
         return incarnation
 
-    def client(self, tenant: str) -> Client:
-        """The Python API on this broker, for one tenant. Its calls wait: not for an event loop's thread."""
-        return Client(self, tenant=tenant, consumer=None, timeout=_CALL_S)
-
     # Without waiting
 
     def submit(
@@ -85,7 +118,7 @@ class Broker:
 
         Raises Busy when too much is queued.
         """
-        self._check_taking(type(command))
+        self._check_taking(command)
         self._home.store.submit(
             WRITES[type(command)], command, tenant=command.tenant, cost=cost, publish_id=publish_id, then=then
         )
@@ -93,7 +126,14 @@ class Broker:
     def submit_claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
         """Claims in turn; `then` as above, perhaps before this returns. `leave` ends it early."""
         self.check_ready()
-        return self.room.claim(command, wait_until=wait_until, then=then)
+        self.meters.check_claim(command.tenant)
+        return self.room.claim(command, wait_until=wait_until, then=partial(self._metered, command.tenant, then))
+
+    def _metered(self, tenant: str, then: Answered, answer: Claimed | Exception) -> None:
+        """Counts what a claim got before it is told."""
+        if isinstance(answer, Claimed):
+            self.meters.claimed(tenant, answer.count)
+        then(answer)
 
     def leave(self, waiter: Waiter) -> bool:
         """Forgets a claim that nobody waits for any more: nothing is told, and nothing stays claimed.
@@ -111,7 +151,7 @@ class Broker:
     def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
         if isinstance(command, Claim):
             return self.claim(command, wait_until=None, deadline=deadline)
-        self._check_taking(type(command))
+        self._check_taking(command)
         return self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
 
     def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
@@ -134,6 +174,14 @@ class Broker:
     ) -> Claimed:
         """Claims in turn. Whoever it is for may go meanwhile: then nothing stays claimed, and it is a Timeout."""
         self.check_ready()
+        self.meters.check_claim(command.tenant)
+        claimed = self._claim(command, wait_until, deadline, is_gone)
+        self.meters.claimed(command.tenant, claimed.count)
+        return claimed
+
+    def _claim(
+        self, command: Claim, wait_until: float | None, deadline: float | None, is_gone: Callable[[], bool]
+    ) -> Claimed:
         if not self.room.is_waited_at(command):
             claimed: Claimed = self._home.do(command, deadline=deadline)
             if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
@@ -162,7 +210,7 @@ class Broker:
         raise InvalidArgument("A broker's store is not yours to have a transaction in: connect to the file itself.")
 
     def watch(self, command: Claim) -> Watch:
-        return self._home.watch(command)
+        return MeteredWatch(self._home.watch(command), self.meters, command.tenant)
 
     def wake(self) -> None:
         self._home.wake()
@@ -185,8 +233,8 @@ class Broker:
     def clock(self) -> ClockReading:
         return self._home.clock()
 
-    def accept_clock(self, *, deadline: float | None) -> None:
-        self._home.accept_clock(deadline=deadline)
+    def accept_clock(self, *, deadline: float | None, by: By = NOBODY) -> None:
+        self._home.accept_clock(deadline=deadline, by=by)
 
     def members(self, *, deadline: float | None) -> list[Member]:
         return self._home.members(deadline=deadline)
@@ -198,6 +246,7 @@ class Broker:
 
     def join(self, *, url: str, http_url: str, version: str) -> str:
         """Makes itself known to the other brokers on its store, as one that clients reach there. Returns its name."""
+        self._scheme = url.partition("://")[0] + "://"
         member = Member(member_name(), url, http_url, version, started_at_ms=self.now_ms())
         self._membership = Membership(self._home.store, member, state=self._state, found=self._meet)
         return member.name
@@ -216,9 +265,11 @@ class Broker:
         if self.drift.reason:
             raise NotReady(self.drift.reason)
 
-    def _check_taking(self, kind: type) -> None:
-        if kind in _NEW_WORK:
+    def _check_taking(self, command: Any) -> None:
+        if type(command) in _NEW_WORK:
             self.check_ready()
+        if isinstance(command, (Publish, Stage)):
+            self.meters.publish(command.tenant, command.batch.columns.count, command.batch.bytes)
 
     def _state(self) -> tuple[int, str]:
         """Its drift, and why it is not ready. Who waits here while it is not is sent away."""
@@ -229,9 +280,13 @@ class Broker:
         return self.drift.ms, reason
 
     def _meet(self, members: list[Member]) -> None:
-        """Notes where clients may go: to those that are ready, or if nobody is, to anyone."""
-        ready = [member for member in members if member.ready] or members
-        peers = tuple(member.url.removeprefix("duly://") for member in ready)
+        """Notes where clients may go (to those that are ready, or if nobody is, to anyone), and its share of quotas."""
+        share = sum(member.ready for member in members) or len(members)
+        self.meters.heed(self.look(_tenants_set, None), share)
+        # Whoever came by TLS stays with it, and whoever came without has no certificates to go on with.
+        alike = [member for member in members if member.url.startswith(self._scheme)]
+        ready = [member for member in alike if member.ready] or alike
+        peers = tuple(member.url.removeprefix(self._scheme) for member in ready)
         if peers and peers != self.peers:
             self.peers = peers
 
@@ -258,4 +313,5 @@ class Broker:
         """Lets go of the store, when nothing is under way any more."""
         if not self.draining:
             self.drain()
+        self._denials.close()
         self._home.close()

@@ -22,7 +22,8 @@ class Assignment(msgspec.Struct, frozen=True):
 
     target: str
     store: str
-    tenant: str
+    # None: the key's, which comes by DULY_TOKEN: orders are seen by everybody on the machine.
+    tenant: str | None
     threads: int | None
     grace_s: float
     drain: bool
@@ -30,6 +31,8 @@ class Assignment(msgspec.Struct, frozen=True):
     as_json: bool
     # Written to when the process has begun to work.
     ready_fd: int = -1
+    # The files of a duly.Tls, by what they are; empty: the environment's.
+    tls: dict[str, str] = {}
 
 
 class JsonFormatter(logging.Formatter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,12 +51,17 @@ def lifecycle(
     lanes: Annotated[int, typer.Option(min=0, help="Lanes of the queue that messages are spread over.")] = 0,
     url: Url = None,
     broker: OwnBroker = False,
+    encrypted: Annotated[
+        bool, typer.Option("--encrypted", help="For an encrypted tenant, beside the same for a plain one.")
+    ] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="With --broker: with TLS, beside a broker without.")] = False,
     folder: Folder = Path("."),
     as_json: Json = False,
 ) -> None:
     """Publish, claim and ack; beside it the floor: the same bytes written and synced by a bare loop.
 
-    Through a broker it is the same in this process that is beside it, in turns.
+    Through a broker it is the same in this process that is beside it, in turns; with --tls a broker without TLS; for an
+    encrypted tenant, the same for a plain one.
 
     Example: duly bench lifecycle --kind queue --batch 1000 --messages 1000000 --json
     """
@@ -68,12 +73,38 @@ def lifecycle(
         load = of_queues.QueueLoad(messages, batch, claim_batch or batch, threads, payload_bytes, standing, lanes)
     else:
         load = of_logs.Load(messages, batch, threads, payload_bytes, claim_batch or max(batch, 1000))
+    if encrypted:
+        if broker or url is not None:
+            raise typer.BadParameter("--encrypted measures in this process: leave --broker and --url away.")
+        _show("lifecycle", _lifecycle_encrypted(folder, load), as_json)
+        return
+    if tls:
+        if not broker or url is not None:
+            raise typer.BadParameter("Give --broker: two are started for it, one with TLS and one without.")
+        with _scratch(folder) as path:
+            _show("lifecycle", _lifecycle_tls(path, load), as_json)
+        return
     with _scratch(folder) as path, duly.connect(path) as client, _broker(url, broker, path) as address:
         if address is None:
             _show("lifecycle", _lifecycle_here(client, path.parent, load), as_json)
             return
         with duly.connect(address) as through:
             _show("lifecycle", _lifecycle_through(through, client, load), as_json)
+
+
+def _lifecycle_encrypted(folder: Path, load: Load | QueueLoad) -> dict[str, float]:
+    from duly.bench import lifecycle as of_logs
+    from duly.bench import queue_lifecycle as of_queues
+    from duly.client.connect import open_home
+    from duly.engine.tenant_settings import Encrypt, encrypt_tenants
+
+    with _scratch(folder) as path:
+        with closing(open_home(path)) as home:
+            home.store.write(encrypt_tenants, Encrypt("encrypted"), tenant="encrypted", cost=0, deadline=None)
+        with duly.connect(path, tenant="encrypted") as encrypted, duly.connect(path, tenant="plain") as plain:
+            if isinstance(load, of_queues.QueueLoad):
+                return of_queues.measure_encrypted(encrypted, plain, load)
+            return of_logs.measure_encrypted(encrypted, plain, load)
 
 
 def _lifecycle_here(client: duly.Client, folder: Path, load: Load | QueueLoad) -> dict[str, float]:
@@ -83,6 +114,20 @@ def _lifecycle_here(client: duly.Client, folder: Path, load: Load | QueueLoad) -
     if isinstance(load, of_queues.QueueLoad):
         return of_queues.measure(client, folder, load)
     return of_logs.measure(client, folder, load)
+
+
+def _lifecycle_tls(path: Path, load: Load | QueueLoad) -> dict[str, float]:
+    """Through a broker with TLS and one without, in turns."""
+    from duly.bench.brokers import own_broker, own_tls_broker
+
+    with (
+        own_broker(path.parent / "plain.duly") as url,
+        own_tls_broker(path.parent / "tls.duly") as (tls_url, tls),
+        duly.connect(url) as plain,
+        duly.connect(tls_url, tls=tls) as secure,
+    ):
+        figures = _lifecycle_through(secure, plain, load)
+    return {name.replace("embedded", "plain"): value for name, value in figures.items()}
 
 
 def _lifecycle_through(broker: duly.Client, here: duly.Client, load: Load | QueueLoad) -> dict[str, float]:

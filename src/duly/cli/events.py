@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..clock import SystemClock, from_ms
 from ..events import Event
 from .command import command
 from .options import complete_topic
-from .parse import due
+from .parse import since as since_moment
 from .session import Session
 from .text import iso
 
@@ -24,12 +23,6 @@ app = typer.Typer()
 
 _PAGE = 500
 _WIDTHS = {"at": 24, "event": 16, "topic": 16, "group": 12, "partition": 9, "offset": 10, "messages": 8, "more": None}
-
-
-def _since(text: str) -> datetime:
-    """A moment, or how long ago."""
-    when = due(text)
-    return when if isinstance(when, datetime) else from_ms(SystemClock().now_ms()) - timedelta(seconds=when)
 
 
 @command(
@@ -51,7 +44,7 @@ def events(
     message: Annotated[str | None, typer.Option("--message", metavar="ID", help="The history of one message.")] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(parser=_since, metavar="TIME", help="From an ISO time on, or of the last 30s, 5m, 2h, 7d."),
+        typer.Option(parser=since_moment, metavar="TIME", help="From an ISO time on, or of the last 30s, 5m, 2h, 7d."),
     ] = None,
     alerts: Annotated[bool, typer.Option("--alerts", help="Only what a person should hear of.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many; else all.")] = None,

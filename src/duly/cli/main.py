@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from . import (
+    audit,
     backup,
+    certs,
     claim,
     clock,
     cluster,
@@ -17,6 +20,8 @@ from . import (
     events,
     groups,
     health,
+    keys,
+    master,
     migrate,
     pipeline,
     pipeline_replay,
@@ -26,6 +31,7 @@ from . import (
     read,
     serve,
     stats,
+    tenants,
     topics,
     transfer,
     work,
@@ -54,15 +60,21 @@ app.add_typer(transfer.app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(health.app)
 app.add_typer(doctor.app)
 app.add_typer(events.app)
+app.add_typer(audit.app)
+app.add_typer(keys.app, name="keys")
+app.add_typer(keys.principals, name="principals")
 app.add_typer(clock.app)
 app.add_typer(cluster.app)
 app.add_typer(backup.app)
 app.add_typer(migrate.app)
+app.add_typer(master.app, name="master")
+app.add_typer(certs.app, name="certs")
 pipeline.app.add_typer(pipeline_replay.app)
 pipeline.app.add_typer(pipeline_schedule.app)
 app.add_typer(pipeline.app, name="pipeline")
@@ -90,6 +102,8 @@ def root(
     ] = False,
 ) -> None:
     """The options before a command hold for it, and may stand after it too."""
+    # gRPC writes a line for every handshake that fails: what it means is said in our words.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     ctx.obj = Where(store, url, profile, tenant, as_json)
     show_help_if_alone(ctx)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import fields
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import typer
 
@@ -67,6 +67,14 @@ def number_or_none(text: str) -> float | int:
     return float(word) if "." in word else int(word)
 
 
+def count_or_none(text: str) -> int:
+    """A whole number, or `none`."""
+    number = number_or_none(text)
+    if isinstance(number, float):
+        raise typer.BadParameter(f"{text!r} is not a whole number. Write 1000, or none.")
+    return number
+
+
 def moment(text: str) -> datetime:
     """A moment in ISO 8601 with a time zone, or `now`."""
     if text.strip().lower() == "now":
@@ -88,6 +96,12 @@ def due(text: str) -> datetime | float:
         return moment(text)
     except typer.BadParameter as error:
         raise typer.BadParameter(f"{error.message} Or how long from now on: 30s, 5m, 7d.") from error
+
+
+def since(text: str) -> datetime:
+    """A moment, or how long ago."""
+    when = due(text)
+    return when if isinstance(when, datetime) else from_ms(SystemClock().now_ms()) - timedelta(seconds=when)
 
 
 def priorities(text: str) -> tuple[int, int]:

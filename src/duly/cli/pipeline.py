@@ -96,7 +96,7 @@ def sessions(
     """A session of one or several tenants."""
     before: Where = ctx.obj
     one = open_session(Where(store, url, profile, tenants[0] if tenants else None, as_json).over(before))
-    return Sessions(one, tuple(dict.fromkeys(tenants or [one.tenant])))
+    return Sessions(one, tuple(dict.fromkeys(tenants or [one.whose])))
 
 
 @command(

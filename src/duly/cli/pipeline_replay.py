@@ -166,7 +166,7 @@ def replay(
     with needs_spark():
         from ..spark.jobs.replay import SESSION_CONF, Replayer, order_of
         from ..spark.lake import Lake
-    selection = wanted.selection(session.tenant)
+    selection = wanted.selection(session.whose)
     # What can be wrong with either end is said before Spark takes its seconds to start.
     with session.client() as client:
         order = order_of(client, selection, topic=to or wanted.topic, group=group, payload=payload, headers=headers)

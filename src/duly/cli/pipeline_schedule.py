@@ -147,7 +147,7 @@ def schedule(
     if payload is None and due is None and (others := unused(rows)):
         session.show.remark(f"Columns that are no part of a message: {', '.join(others)}.")
     with telling(session.show, f"Scheduling onto {to}"):
-        done = job.schedule(rows, session.store, to, name=chosen, tenant=session.tenant, payload=payload, due=due)
+        done = job.schedule(rows, session.store, to, name=chosen, tenant=session.whose, payload=payload, due=due)
     took_s = max(monotonic_s() - began_s, 0.001)
     document = {
         "topic": to,
@@ -171,8 +171,8 @@ def _errand(session: Session, rows: DataFrame, topic: str, due: str | None, *, c
 
     found: Counter[str]
     if cancelled:
-        found = job.cancel(rows, session.store, topic, tenant=session.tenant)
+        found = job.cancel(rows, session.store, topic, tenant=session.whose)
     else:
-        found = job.move(rows, session.store, topic, tenant=session.tenant, due=due)
+        found = job.move(rows, session.store, topic, tenant=session.whose, due=due)
     told = ", ".join(f"{found[answer]:,} {answer.replace('_', ' ')}" for answer in _ANSWERS if found[answer])
     session.show.outcome(f"{plural(found.total(), 'id')}: {told or 'nothing to do'}.", {"topic": topic, **found})

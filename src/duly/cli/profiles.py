@@ -7,20 +7,28 @@ url = "duly://127.0.0.1:8471"
 [profiles.shop]
 store = "~/shop/app.duly"
 tenant = "acme"
+
+[profiles.bank]
+url = "duly+tls://queue.bank.example:8471"
+token_file = "bank.token"
+ca = "bank-ca.pem"
+cert = "me.pem"
+key = "me.key"
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from ..client.addresses import TLS_SCHEME, is_broker
 from ..errors import InvalidArgument, NotFound
 
-# As duly.connect has it, which would load what help does not need.
-BROKER_SCHEME = "duly://"
 DEFAULT_PROFILE = "default"
-_KEYS = ("url", "store", "tenant")
+_TLS_KEYS = ("ca", "cert", "key")
+_KEYS = ("url", "store", "tenant", "token", "token_file", *_TLS_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,24 @@ class Profile:
     name: str
     place: str | None = None
     tenant: str | None = None
+    # Files for duly+tls://, by what they are of duly.Tls.
+    tls: Mapping[str, str] = field(default_factory=dict)
+    # A key to show to the broker, or the file that has it.
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+
+    def read_token(self) -> str | None:
+        """The key, if it has one. Raises NotFound when its file is not there."""
+        if self.token_file is None:
+            return self.token
+        try:
+            with open(self.token_file, encoding="utf-8") as file:
+                return file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise NotFound(
+                f"The token_file of profile {self.name!r} cannot be read: {self.token_file}. Put the key into it, for "
+                "its owner's eyes alone."
+            ) from error
 
 
 def config_path() -> str:
@@ -100,16 +126,25 @@ def _profile(name: str, table: Any, path: str) -> Profile:
             raise InvalidArgument(f'{where}: {key} has to be text. Write {key} = "…".')
     if "url" in table and "store" in table:
         raise InvalidArgument(f"{where} has a url and a store. Keep the one that is meant.")
-    if "url" in table and not table["url"].startswith(BROKER_SCHEME):
+    if "url" in table and not is_broker(table["url"]):
         raise InvalidArgument(f"{where}: {table['url']!r} is no broker. Write duly://host:port; a file is a store.")
-    return Profile(name, table.get("url") or _store_path(table, path), table.get("tenant"))
+    if any(key in table for key in _TLS_KEYS) and not table.get("url", "").startswith(TLS_SCHEME):
+        raise InvalidArgument(f"{where}: ca, cert and key are for {TLS_SCHEME}. Write such a url, or remove them.")
+    if "token" in table and "token_file" in table:
+        raise InvalidArgument(f"{where} has a token and a token_file. Keep one; the file is the better place.")
+    files = {key: _beside(table[key], path) for key in (*_TLS_KEYS, "token_file") if key in table}
+    token_file = files.pop("token_file", None)
+    place = table.get("url") or _store_path(table, path)
+    return Profile(name, place, table.get("tenant"), files, table.get("token"), token_file)
 
 
 def _store_path(table: dict[str, str], path: str) -> str | None:
     """The store, whose path begins at the file's folder: a profile means the same wherever it is used."""
     if "store" not in table:
         return None
-    store = os.path.expanduser(table["store"])
-    if store == ":memory:" or store.startswith(BROKER_SCHEME):
-        return store
-    return os.path.join(os.path.dirname(os.path.abspath(path)), store)
+    store = table["store"]
+    return store if store == ":memory:" or is_broker(store) else _beside(store, path)
+
+
+def _beside(file: str, path: str) -> str:
+    return os.path.join(os.path.dirname(os.path.abspath(path)), os.path.expanduser(file))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import sys
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..broker.exposure import check_closed
 from ..client.addresses import flight_address
 from ..errors import InvalidArgument, NotFound
 from ..limits import LIMITS
+from ..trust import is_loopback
 from .assignment import show_log
 from .command import command
 from .parse import duration
@@ -29,6 +30,22 @@ _Advertise = Annotated[
     str | None,
     typer.Option(metavar="HOST[:PORT]", help="How others reach it, with the port of Flight's.", show_default=False),
 ]
+_TlsCert = Annotated[
+    str | None,
+    typer.Option("--tls-cert", metavar="FILE", help="TLS on both ports: the certificate, PEM.", show_default=False),
+]
+_TlsKey = Annotated[
+    str | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, PEM.", show_default=False)
+]
+_TlsClientCa = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="Clients need a certificate that this CA has signed.",
+        show_default=False,
+    ),
+]
 _Names = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="Another name that HTTP calls may have for it; repeat for more."),
@@ -42,6 +59,7 @@ _Names = Annotated[
         "duly serve",
         "duly serve --store shop.duly --http-port 0 --flight-port 0",
         "duly serve --store :memory: --json",
+        "duly serve --tls-cert certs/server.pem --tls-key certs/server.key",
     ],
 )
 def serve(
@@ -60,8 +78,22 @@ def serve(
             f"{human_span(LIMITS.drift_ms_max / 1000)}.",
         ),
     ] = None,
+    require_keys: Annotated[
+        bool, typer.Option("--require-keys", help="Let nobody in without a key, also while the store has none.")
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="The master key: file:PATH, env:NAME, command:PROGRAM ARGS; or DULY_MASTER.",
+            show_default=False,
+        ),
+    ] = None,
+    tls_cert: _TlsCert = None,
+    tls_key: _TlsKey = None,
+    tls_client_ca: _TlsClientCa = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine, open to everyone who gets there.")
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS or without keys.")
     ] = False,
 ) -> None:
     """Run a broker on a store, made if it is not there, until SIGTERM or Ctrl-C.
@@ -71,28 +103,47 @@ def serve(
     Any number of brokers may serve a store: clients learn of the others from each, and go on there when one is gone. To
     them it names the host and port that it listens on, unless --advertise says how others reach it.
 
+    With --tls-cert and --tls-key both ports speak TLS: duly+tls:// and https://. The files are looked at every two
+    seconds, and on SIGHUP: a new certificate is used at once, without a restart. `duly certs dev` makes some to try.
+
+    Beyond this machine it listens only with TLS, and with keys in its store; unless you say --insecure.
+
     Told to stop, it takes nobody in, answers what is under way, and ends; told twice, it ends at once. With --json its
     first line says where it listens.
     """
     session.must_be_file("A broker serves a file;")
-    _check_host(session.show, host, insecure=insecure)
+    _check_files(tls_cert, tls_key, tls_client_ca)
+    _check_host(session, host, tls=tls_cert is not None, keys=require_keys, insecure=insecure)
     show_log(as_json=session.as_json, stream=sys.stderr)
     # Its own comings and goings are told by ours.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # Only who serves loads what serving needs, and has to have it.
     try:
+        from ..broker.certificates import Certificates
         from ..serve import Address, Served, in_url, run_until_told
     except ModuleNotFoundError as error:
         raise NotFound(f"A broker needs {error.name}. Install it: pip install 'duly[server]'") from error
 
     address = Address(host, http_port, flight_port, tuple(names or ()), _advertised(advertise))
-    served = Served(session.store, address, drift_ms_max=_drift_ms_max(drift_max))
+    certificates = Certificates(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None
+    served = Served(
+        session.store,
+        address,
+        drift_ms_max=_drift_ms_max(drift_max),
+        certificates=certificates,
+        insecure=insecure,
+        master=master,
+        require_keys=require_keys,
+    )
+    _warn(session.show, host, served)
     run_until_told(served, ready=lambda: _say(session, in_url(host), served))
 
 
 def _say(session: Session, host: str, served: Served) -> None:
     """Where it listens, for whoever waits for that."""
-    url, http = f"duly://{host}:{served.flight.port}", f"http://{host}:{served.http.port}"
+    from ..serve import urls
+
+    url, http = urls(host, http_port=served.http.port, flight_port=served.flight.port, tls=served.tls)
     document = {
         "store": session.shown,
         "url": url,
@@ -101,11 +152,24 @@ def _say(session: Session, host: str, served: Served) -> None:
         "flight_port": served.flight.port,
         "pid": os.getpid(),
         "name": served.name,
+        "tls": served.tls,
+        "open": served.open,
     }
+    is_open = " Whoever gets there can do everything: the store has no keys." if served.open else ""
     session.show.outcome(
-        f"Serving {session.shown} at {url} and {http} (its page: {http}/docs). Ctrl-C ends it.", document
+        f"Serving {session.shown} at {url} and {http} (its page: {http}/docs).{is_open} Ctrl-C ends it.", document
     )
     sys.stdout.flush()
+
+
+def _warn(show: Show, host: str, served: Served) -> None:
+    """What somebody has insisted on."""
+    if is_loopback(host):
+        return
+    if served.open:
+        show.warn(f"Whoever reaches {host} can read and write everything: the store has no keys.")
+    if not served.tls:
+        show.warn(f"Whoever is on the way to {host} can read and change everything: there is no TLS.")
 
 
 def _drift_ms_max(drift_max_s: float | None) -> int:
@@ -121,24 +185,18 @@ def _advertised(written: str | None) -> str:
     return written
 
 
-def _check_host(show: Show, host: str, *, insecure: bool) -> None:
-    """A broker without TLS and keys is for this machine alone, unless somebody insists."""
-    if is_loopback(host):
-        return
-    if not insecure:
+def _check_files(cert: str | None, key: str | None, client_ca: str | None) -> None:
+    """A certificate goes with its key; whom to trust among clients is a question only then."""
+    if (cert is None) != (key is None) or (client_ca is not None and cert is None):
         raise InvalidArgument(
-            f"{host!r} is not this machine's loopback, and a broker has neither TLS nor keys yet (they come "
-            "later): everyone who gets there could read and write everything. Leave --host away; or, in a network "
-            "of your own, add --insecure."
+            "TLS takes --tls-cert and --tls-key together; --tls-client-ca besides, if clients need certificates."
         )
-    show.warn(f"Whoever reaches {host} can read and write everything: there is neither TLS nor a key.")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine gets there."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _check_host(session: Session, host: str, *, tls: bool, keys: bool, insecure: bool) -> None:
+    """A broker without TLS and keys is for this machine alone, unless somebody insists.
+
+    What can be told before the store is opened: no file is made for nothing. serve.py asks the store for keys.
+    """
+    if not insecure:
+        check_closed(host, tls=tls, keys=keys or "://" in session.store or os.path.exists(session.store))

@@ -8,27 +8,31 @@ Where a command goes, the first of these that names a place:
     DULY_PROFILE, else the profile `default`
     app.duly            here
 
-The tenant is --tenant's, else the profile's that was named; that of `default` counts only for the place it names.
+The tenant is --tenant's, else the profile's that was named; that of `default` counts only for the place it names. So
+does a profile's key; otherwise DULY_TOKEN is shown to brokers. No option takes a key: everyone on a machine sees its
+command lines.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidArgument, NotFound
+from ..client.addresses import is_broker
+from ..errors import Denied, InvalidArgument, NotFound
 from ..tenant import DEFAULT_TENANT
-from .profiles import BROKER_SCHEME, Profile, default_profile, find_profile
+from .profiles import Profile, default_profile, find_profile
 from .show import Show
 
 if TYPE_CHECKING:
     from ..client.client import Client
+    from ..client.tls import Tls
 
 DEFAULT_STORE = "app.duly"
 PANEL = "Everywhere"
@@ -50,7 +54,7 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="A broker instead: duly://host:port, or DULY_URL.",
+        help="A broker instead: duly://host:port, duly+tls://host:port, or DULY_URL.",
         rich_help_panel=PANEL,
         show_default=False,
     ),
@@ -105,9 +109,10 @@ def one_place(store: str | None, url: str | None, store_name: str, url_name: str
     """The one of both that is given; refuses both, and a url that is none."""
     if store is not None and url is not None:
         raise typer.BadParameter(f"Give {store_name}, a file, or {url_name}, a broker; not both.", param_hint=url_name)
-    if url is not None and not url.startswith(BROKER_SCHEME):
+    if url is not None and not is_broker(url):
         raise typer.BadParameter(
-            f"{url!r} is no broker. Write duly://host:port; a file is --store.", param_hint=url_name
+            f"{url!r} is no broker. Write duly://host:port, or duly+tls://host:port; a file is --store.",
+            param_hint=url_name,
         )
     return store if url is None else url
 
@@ -118,10 +123,26 @@ class Session:
 
     # A file's path, or a broker's address.
     store: str
-    tenant: str
+    # None: the key's; of a store that is open to everyone, the default one.
+    tenant: str | None
     as_json: bool
     # Who named the place, for messages: an option, a variable, a profile.
     named_by: str = ""
+    # The profile's files for duly+tls://; else the environment's are used.
+    tls_files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tls(self) -> Tls | None:
+        """The same as duly.connect takes it."""
+        if not self.tls_files:
+            return None
+        # Only who uses TLS loads what it needs.
+        from ..client.tls import Tls
+
+        return Tls(**self.tls_files)
+
+    # The key of the profile; None: DULY_TOKEN's, if there is one.
+    token: str | None = field(default=None, repr=False)
 
     @property
     def show(self) -> Show:
@@ -134,9 +155,14 @@ class Session:
         return _PASSWORD.sub(lambda found: found[1] or "", self.store)
 
     @property
+    def whose(self) -> str:
+        """The tenant, where one has to be named."""
+        return self.tenant or DEFAULT_TENANT
+
+    @property
     def on_broker(self) -> bool:
         """Whether it goes to a broker."""
-        return self.store.startswith(BROKER_SCHEME)
+        return is_broker(self.store)
 
     @contextmanager
     def client(
@@ -147,9 +173,12 @@ class Session:
             self.must_exist()
         from ..client.connect import connect
 
-        with connect(self.store, tenant=self.tenant, consumer=consumer) as client:
+        token = self.token if self.on_broker else None
+        with connect(self.store, tenant=self.tenant, token=token, consumer=consumer, tls=self.tls) as client:
             if self.on_broker:
-                client.list_topics(limit=1, timeout=patience_s)
+                # One that refuses answers, too.
+                with suppress(Denied):
+                    client.list_topics(limit=1, timeout=patience_s)
             yield client
 
     def must_exist(self) -> None:
@@ -192,7 +221,10 @@ def open_session(given: Where) -> Session:
     """The session that the line, the environment and the profiles make together."""
     place, named_by, profile = _place(given)
     tenant = profile.tenant if given.tenant is None else given.tenant
-    return Session(place, DEFAULT_TENANT if tenant is None else tenant, given.as_json, named_by)
+    if profile.place not in (None, place):
+        # Its key is for its own broker's eyes, and so are its certificates.
+        return Session(place, tenant, given.as_json, named_by)
+    return Session(place, tenant, given.as_json, named_by, profile.tls, profile.read_token())
 
 
 def _place(given: Where) -> tuple[str, str, Profile]:

@@ -48,7 +48,7 @@ DeadLetters = Annotated[
 ]
 
 
-def _given(**options: Any) -> Given:
+def given_of(**options: Any) -> Given:
     """The options that were given, with `none` read as None."""
     return {name: None if value == NONE else value for name, value in options.items() if value is not None}
 
@@ -78,7 +78,7 @@ def retry_given(
     ] = None,
 ) -> Given:
     """The retry policy's fields that were given."""
-    return _given(
+    return given_of(
         max_attempts=max_attempts,
         base=backoff_base,
         cap=backoff_cap,
@@ -124,7 +124,7 @@ def retention_given(
     ] = None,
 ) -> Given:
     """The retention's fields that were given."""
-    return _given(age=retention_age, bytes=retention_bytes, settled=retention_settled, drop_unsettled=drop_unsettled)
+    return given_of(age=retention_age, bytes=retention_bytes, settled=retention_settled, drop_unsettled=drop_unsettled)
 
 
 def lanes_given(
@@ -154,7 +154,7 @@ def lanes_given(
     ] = None,
 ) -> Given:
     """The lanes' fields that were given."""
-    return _given(weights=weights(lane_weight or []), max_in_flight=lane_max_in_flight, rate=lane_rate)
+    return given_of(weights=weights(lane_weight or []), max_in_flight=lane_max_in_flight, rate=lane_rate)
 
 
 def _topic_given(
@@ -197,7 +197,7 @@ def _topic_given(
         ),
     ] = None,
 ) -> Given:
-    given = _given(
+    given = given_of(
         lease=lease,
         ttl=ttl,
         payload_bytes_max=payload_bytes_max,
@@ -209,7 +209,7 @@ def _topic_given(
 
 
 def _group_given(retry: Given, lease: Lease = None, dead_letters: DeadLetters = None) -> Given:
-    return {**_given(lease=lease, dead_letters=dead_letters), "retry": retry}
+    return {**given_of(lease=lease, dead_letters=dead_letters), "retry": retry}
 
 
 topic_given = with_parts(_topic_given, retry=retry_given, retention=retention_given, lanes=lanes_given)

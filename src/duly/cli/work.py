@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated
 
@@ -78,7 +79,19 @@ def work(
     from .supervisor import Supervisor
 
     show_log(as_json=session.as_json)
-    assignment = Assignment(target, session.store, session.tenant, threads, grace_s, drain, reload, session.as_json)
+    if session.token is not None:
+        os.environ["DULY_TOKEN"] = session.token
+    assignment = Assignment(
+        target,
+        session.store,
+        session.tenant,
+        threads,
+        grace_s,
+        drain,
+        reload,
+        session.as_json,
+        tls=dict(session.tls_files),
+    )
     supervisor = Supervisor(assignment, processes)
     code = supervisor.run()
     if code:

@@ -65,6 +65,7 @@ def _complain(error: Error) -> None:
 def _work(assignment: Assignment, began_ms: int) -> tuple[int, bool]:
     """The exit code, and whether handlers are still running."""
     from ..client.connect import connect
+    from ..client.tls import Tls
     from ..workers.run import Told
 
     workers = load(assignment.target)
@@ -73,7 +74,8 @@ def _work(assignment: Assignment, began_ms: int) -> tuple[int, bool]:
     if assignment.reload:
         reload.watch(lambda path: _reload(path, changed, workers.stop), since_ms=began_ms)
     threading.Thread(target=_stop_with_supervisor, args=(workers.stop,), name="duly-parent", daemon=True).start()
-    with connect(assignment.store, tenant=assignment.tenant) as client:
+    tls = Tls(**assignment.tls) if assignment.tls else None
+    with connect(assignment.store, tenant=assignment.tenant, tls=tls) as client:
         ending = workers.run_to_end(
             client,
             threads=assignment.threads,

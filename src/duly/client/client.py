@@ -32,9 +32,11 @@ from .arguments import (
 )
 from .consuming import ConsumeCalls
 from .definitions import DefinitionCalls
+from .keys import KeyCalls
 from .messages import MessageCalls
 from .port import Port
 from .renewal import Renewal
+from .tenants import TenantCalls
 
 if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
@@ -43,12 +45,13 @@ if TYPE_CHECKING:
 _HEALTH_PAGE = 100
 
 
-class Client(DefinitionCalls, MessageCalls, ConsumeCalls):
+class Client(DefinitionCalls, TenantCalls, MessageCalls, ConsumeCalls, KeyCalls):
     """A tenant's way into Duly. Made by `duly.connect`; close it, or use it as a context manager."""
 
     def __init__(self, port: Port, *, tenant: str, consumer: str | None, timeout: Duration) -> None:
         self._port = port
-        self._tenant = check_name(tenant, "tenant name")
+        # Without one: that of the key which the client shows.
+        self._tenant = check_name(tenant, "tenant name") if tenant else ""
         self._consumer = consumer
         self._pid = os.getpid()
         self._timeout_s = timeout_s(timeout)
@@ -76,7 +79,7 @@ class Client(DefinitionCalls, MessageCalls, ConsumeCalls):
     @property
     def tenant(self) -> str:
         """The tenant whose topics these are."""
-        return self._tenant
+        return self._tenant or self._alive().own_tenant()
 
     @property
     def consumer(self) -> str:

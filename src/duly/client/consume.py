@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Duration, monotonic_s
 from ..engine.claimed import Claim
-from ..errors import Closed, LeaseLost
+from ..errors import Closed, LeaseLost, QuotaExceeded
 from ..events import log
 from ..interrupt import SHIELD
 from .batch import Batch, Delivery
@@ -68,7 +68,14 @@ class Consumption(Iterator[Delivery]):
         until = None if self._wait_s is None else monotonic_s() + self._wait_s
         while True:
             deadline = self._client._deadline(self._timeout)
-            claimed = watch.claim(self._command.max_messages, deadline=deadline)
+            try:
+                claimed = watch.claim(self._command.max_messages, deadline=deadline)
+            except QuotaExceeded as error:
+                if error.retry_after_ms is None or (until is not None and monotonic_s() >= until):
+                    raise
+                # There will be more in a moment: nothing to end a loop for.
+                threading.Event().wait(error.retry_after_ms / 1000)
+                continue
             if claimed.parcels:
                 self._hold(Batch(self._client, claimed))
                 return

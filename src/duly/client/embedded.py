@@ -5,33 +5,39 @@ Everyone in a process who opens one path shares one store. After a fork the chil
 
 from __future__ import annotations
 
+import getpass
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from ..clock import ClockReading, monotonic_s
+from ..engine.audit import NoteCall, note_calls
+from ..engine.audit_check import examine_audit
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.pause import is_paused
 from ..engine.publish import make_publish_id
 from ..engine.queue_retain import Look, empty, look_closely, slices_of
-from ..engine.retain import Chores
+from ..engine.retain import Chores, put_off
 from ..engine.stretch import Stretch, read_piece
 from ..engine.tail import Tail, Tailed
-from ..errors import Error, StoreError
+from ..errors import Error, Sealed, StoreError
 from ..events import log
+from ..grants import NOBODY, OPERATORS, By
 from ..health import Finding
 from ..interrupt import SHIELD
 from ..member import Member
-from ..store.contract import Backup, Transaction
+from ..store.contract import AgendaRow, Backup, Transaction
 
 R = TypeVar("R")
 
 CHORES_TENANT = "$chores"
 _LOOK_AGAIN_S = 60.0
+_NOTED_S = 30.0
+_RESTORE = "Restore the newest backup."
 
 
 class Embedded:
@@ -61,6 +67,8 @@ class Embedded:
 
     def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
         kind = type(command)
+        if getattr(command, "by", None) == NOBODY:
+            command = replace(command, by=_whoever_runs_this())
         with SHIELD:
             if tx is not None:
                 return self.store.join(tx, WRITES[kind], command)
@@ -123,14 +131,23 @@ class Embedded:
         with SHIELD:
             findings = list(self.store.examine())
         yield from findings
+        try:
+            yield from examine_audit(self.look)
+        except Error as error:
+            # Of a store that is damaged below, everything else that was found is worth telling.
+            yield Finding("alert", f"The audit cannot be read: {error}", "It is damaged below Duly.", _RESTORE)
 
     def back_up(self, folder: str, **how: Any) -> Backup:
         backup: Backup = self.store.back_up(folder, **how)
+        self.note("backup", number=backup.number)
         return backup
 
     def now_ms(self) -> int:
         now: int = self.store.clock.now_ms()
         return now
+
+    def own_tenant(self) -> str:
+        return OPERATORS
 
     def make_publish_id(self) -> str:
         return make_publish_id(self.now_ms())
@@ -139,8 +156,16 @@ class Embedded:
         read: ClockReading = self.store.read_clock()
         return read
 
-    def accept_clock(self, *, deadline: float | None) -> None:
+    def accept_clock(self, *, deadline: float | None, by: By = NOBODY) -> None:
         self.store.accept_clock(deadline=deadline)
+        self._note(NoteCall("", "accept_clock", {}, _whoever_runs_this() if by == NOBODY else by))
+
+    def note(self, call: str, **facts: Any) -> None:
+        """Adds to the audit that whoever runs this did something to the store as a whole."""
+        self._note(NoteCall("", call, facts, _whoever_runs_this()))
+
+    def _note(self, call: NoteCall) -> None:
+        self.store.write(note_calls, call, tenant=CHORES_TENANT, cost=0, deadline=monotonic_s() + _NOTED_S)
 
     def members(self, *, deadline: float | None) -> list[Member]:  # noqa: ARG002
         with SHIELD:
@@ -154,6 +179,16 @@ class Embedded:
         with SHIELD:
             self._caretaker.stop()
             self._open.close()
+
+
+@cache
+def _whoever_runs_this() -> By:
+    """Who has the store itself open: nobody asks them for a key."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):
+        name = "unknown"
+    return By(f"embedded:{name}")
 
 
 class EmbeddedWatch:
@@ -207,9 +242,10 @@ class Caretaker:
             try:
                 self._store.look_at_clock()
                 self._store.look_at_disk()
-                next_due = self._next_due()
+                self._store.look_at_stored()
+                next_due, chores = self._next()
                 if next_due is not None and next_due <= self._store.clock.now_ms():
-                    look = self._write(WRITES[Chores], Chores())
+                    look = self._do(chores)
                     if look is not None:
                         self._look_closely(look)
                     continue
@@ -225,6 +261,22 @@ class Caretaker:
     def _write(self, verb: Any, command: Any) -> Any:
         return self._store.write(verb, command, tenant=CHORES_TENANT, cost=0, deadline=monotonic_s() + 60)
 
+    def _do(self, chores: Chores) -> Look | None:
+        try:
+            look: Look | None = self._write(WRITES[Chores], chores)
+        except Sealed as error:
+            log.warning("a chore needs a key that is not here, and is put off: %s", error)
+            self._put_off()
+            return None
+        return look
+
+    def _put_off(self) -> None:
+        tx: Transaction
+        with self._store.read() as tx:
+            row: AgendaRow | None = tx.agenda_next()
+        if row is not None and row.due_at <= self._store.clock.now_ms():
+            self._write(put_off, row)
+
     def _look_closely(self, look: Look) -> None:
         """Finds out what a queue's log may lose, beside everyone else, and drops it in small steps."""
         tx: Transaction
@@ -235,8 +287,14 @@ class Caretaker:
                 return
             self._write(empty, part)
 
-    def _next_due(self) -> int | None:
+    def _next(self) -> tuple[int | None, Chores]:
+        """When the next chore is due, and whose it is: a topic's is done like any other command on that topic."""
         tx: Transaction
         with self._store.read() as tx:
             row = None if is_paused(tx) else tx.agenda_next()
-        return None if row is None else row.due_at
+            topic = tx.topic_of_partition(row.partition) if row is not None and row.partition else None
+        if row is None:
+            return None, Chores()
+        if topic is None:
+            return row.due_at, Chores(partition=row.partition)
+        return row.due_at, Chores(topic.tenant, topic.name, row.partition)

@@ -29,11 +29,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..clock import monotonic_s
-from ..errors import Busy, Closed, Error, InvalidArgument, NotReady, StoreError, Unavailable
+from ..errors import (
+    Busy,
+    Closed,
+    Denied,
+    Error,
+    InvalidArgument,
+    NotReady,
+    StoreError,
+    Unauthenticated,
+    Unavailable,
+)
 from ..wire.faults import decode_fault, to_error
 from ..wire.operations import encode
 from ..wire.talk import PROTOCOL, SESSION, Answer, Hello, Request
 from .addresses import flight_address
+from .handshake import why_not
+from .tls import Tls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,8 +147,18 @@ def status_error(error: BaseException) -> Error | None:
 class Lines:
     """All lines of a client, to whichever of its brokers answers."""
 
-    def __init__(self, addresses: tuple[str, ...], on_hello: Callable[[Hello, float], None]) -> None:
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        on_hello: Callable[[Hello, float], None],
+        tls: Tls | None = None,
+        token: str | None = None,
+    ) -> None:
+        # What every call begins with.
+        self.headers = [] if token is None else [(b"authorization", b"Bearer " + token.encode())]
         self._given = self._addresses = addresses
+        # None: without TLS. Brokers that are learnt are reached as the given ones are.
+        self._tls = tls
         self._on_hello = on_hello
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -196,7 +218,9 @@ class Lines:
 
     def learn(self, peers: tuple[str, ...]) -> None:
         """Takes note of the brokers that serve the store. New ones in no order: not everyone goes to the same next."""
-        told = [address for peer in peers[:_LEARNT_MAX] if (address := flight_address(peer)) is not None]
+        secure = self._tls is not None
+        found = (flight_address(peer, tls=secure) for peer in peers[:_LEARNT_MAX])
+        told = [address for address in found if address is not None]
         _dice.shuffle(told)
         with self._lock:
             here = self._addresses[self._at % len(self._addresses)]
@@ -276,6 +300,9 @@ class Lines:
                 line = self._greeted(client, age, schema, min(_HELLO_S, share_s))
             except (pa.ArrowException, StopIteration, OSError, TypeError, msgspec.DecodeError) as error:
                 ours = status_error(error)
+                if isinstance(ours, (Unauthenticated, Denied)):
+                    # So would all the others say.
+                    raise ours from None
                 busy = ours if isinstance(ours, Busy) else busy
                 whys.append(f"{address}: {ours or why(error)}")
                 with self._lock:
@@ -287,7 +314,19 @@ class Lines:
             return line
         if busy is not None:
             raise busy
+        self._check_handshakes(addresses, deadline)
         raise Broken("; ".join(whys), asked=False)
+
+    def _check_handshakes(self, addresses: tuple[str, ...], deadline: float) -> None:
+        """Raises what is wrong when TLS keeps this client from all of its brokers: to try again would not help."""
+        found: list[Error] = []
+        for address in addresses:
+            left_s = deadline - monotonic_s()
+            wrong = why_not(address, self._tls, left_s) if left_s > 0 else None
+            if wrong is None:
+                return
+            found.append(wrong)
+        raise found[0]
 
     def _connect(self, address: str) -> Any:
         from pyarrow import flight
@@ -301,7 +340,8 @@ class Lines:
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.min_reconnect_backoff_ms", _CONNECT_MS_MAX),
         ]
-        self._clients[address] = client = flight.FlightClient(address, generic_options=options)
+        secrets = {} if self._tls is None else self._tls.flight_options()
+        self._clients[address] = client = flight.FlightClient(address, generic_options=options, **secrets)
         return client
 
     def _greeted(self, client: Any, age: int, schema: pa.Schema | None, patience_s: float) -> Line:
@@ -309,7 +349,8 @@ class Lines:
         from pyarrow import flight
 
         began = monotonic_s()
-        line = Line(schema, age, client, *client.do_exchange(flight.FlightDescriptor.for_command(SESSION)))
+        options = flight.FlightCallOptions(headers=self.headers)
+        line = Line(schema, age, client, *client.do_exchange(flight.FlightDescriptor.for_command(SESSION), options))
         guard = threading.Timer(patience_s, line.cancel)
         guard.daemon = True
         guard.start()

@@ -85,6 +85,10 @@ class Port(Protocol):
         """The brokers that serve the store."""
         ...
 
+    def own_tenant(self) -> str:
+        """Whose the key is that is shown; "" of an operator, and of whoever has the store itself open."""
+        ...
+
     def check_leaving(self) -> None:
         """Raises if it cannot be let go of now."""
         ...

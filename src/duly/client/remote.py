@@ -50,6 +50,7 @@ from ..wire.talk import Hello
 from .lines import Broken, Line, Lines, answered, check_staying, elsewhere, make_request, unavailable
 from .port import Watch
 from .streaming import Stream, read_batches
+from .tls import Tls
 
 # A break is followed by tries at these distances: a broker that restarts is back within a second or two.
 _AGAIN_S = (0.02, 0.05, 0.1, 0.2, 0.4)
@@ -75,9 +76,13 @@ _held = msgspec.msgpack.Decoder(list[claims.Handed])
 class Remote:
     """Operations carried out by a broker."""
 
-    def __init__(self, addresses: tuple[str, ...], listener: Listener | None) -> None:
+    def __init__(
+        self, addresses: tuple[str, ...], listener: Listener | None, tls: Tls | None = None, token: str | None = None
+    ) -> None:
         self._listener = listener
-        self._lines = Lines(addresses, self._greet)
+        self._lines = Lines(addresses, self._greet, tls, token)
+        # Whose the key is, as the last Hello said.
+        self._tenant: str | None = None
         # The broker's time less our counter's, in milliseconds; None before the first Hello.
         self._shift: float | None = None
         self._shift_at = 0.0
@@ -195,6 +200,11 @@ class Remote:
         body, _ = self._ask("cluster", None, monotonic_s() + 30 if deadline is None else deadline, again=True)
         return _members.decode(body)
 
+    def own_tenant(self) -> str:
+        if self._tenant is None:
+            self._lines.give_back(self._line(monotonic_s() + 30))
+        return self._tenant or ""
+
     def check_leaving(self) -> None:
         """It can always be let go of."""
 
@@ -208,7 +218,7 @@ class Remote:
         """Opens a stream of batches at whichever broker answers. Raises Broken, and what the broker says."""
         line = self._line(deadline)
         try:
-            stream = Stream(line.client, ticket, deadline)
+            stream = Stream(line.client, ticket, deadline, self._lines.headers)
         except Broken:
             self._lines.give_up(line)
             raise
@@ -366,6 +376,7 @@ class Remote:
 
     def _greet(self, hello: Hello, asked_at: float) -> None:
         """Takes the broker's time: as it was in the middle of the question, give or take half of its way."""
+        self._tenant = hello.tenant
         now = monotonic_s()
         trip_ms = (now - asked_at) * 1000
         if self._shift is None or trip_ms <= _TRIP_MS_MAX or now - self._shift_at > _TIME_S_MAX:

@@ -29,10 +29,10 @@ _OFFSET = "offset"
 class Stream:
     """One DoGet."""
 
-    def __init__(self, client: Any, ticket: bytes, deadline: float) -> None:
+    def __init__(self, client: Any, ticket: bytes, deadline: float, headers: Any = ()) -> None:
         from pyarrow import flight
 
-        options = flight.FlightCallOptions(timeout=max(0.001, deadline - monotonic_s()))
+        options = flight.FlightCallOptions(timeout=max(0.001, deadline - monotonic_s()), headers=list(headers))
         self._reader = self._asked(lambda: client.do_get(flight.Ticket(ticket), options), lambda: None)
 
     def next(self) -> pa.RecordBatch | None:

@@ -14,6 +14,7 @@ from ..store.contract import AgendaRow, TopicRow, Transaction
 from .find import head_of
 
 TRUNCATE, ERASE, GIVE_BACK, FORGET, PACK, ADMIT = "truncate", "erase", "give_back", "forget", "pack", "admit"
+ERASE_TENANTS = "erase_tenants"
 
 # Long enough that a busy partition is looked at once a second and not once a batch.
 SOON_MS = 1000

@@ -3,13 +3,15 @@
     header    fixed: magic, format, form, columns, key id, tenant, partition, base offset, count,
               published at, lengths, checksum
     preamble  msgpack: [[publish id, count], …], whose batches are inside, so that a publish whose
-              outcome is in doubt can be found again
+              outcome is in doubt can be found again; a third element is the principal who published it
     body      listed: msgpack of the columns; arrow: one record batch, its schema known from the
               header's columns and therefore not stored; apart: where one of these lies, and its checksum
 
 The checksum covers header, preamble and body. The place is part of the header, so a block that
 was moved, swapped or copied to another row fails as surely as one with a flipped bit.
-The key id is 0 until encryption at rest arrives (issue 7).
+The key id is the version of the tenant's data key that the body is sealed with (seal.py), or 0: it is not.
+Sealed, it is bound to the header and the preamble; a body that lies apart, to its stage, and its block to that very
+sealing.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from typing import Any
 import msgspec
 import xxhash
 
-from ..errors import CorruptBlock, IncompatibleStore
+from ..errors import CorruptBlock, IncompatibleStore, Sealed
 from ..limits import LIMITS
 from .columns import NAMES, Columns, arrow_schema, join, to_arrow
+from .seal import BrokenSeal, Seal, Unseal, tag_of
 
 _MAGIC = b"DULY"
 _FORMAT = 1
@@ -33,13 +36,19 @@ _APART = 16
 _WHERE = struct.Struct("<QQQ")
 _HEADER = struct.Struct("<4sBBHIQQQIQIIQ")
 _CHECKSUM_AT = _HEADER.size - 8
+# What a sealed body is bound to: all but the lengths that sealing changes, and the preamble behind it.
+_BOUND = struct.Struct("<4sBBHIQQQIQI")
+# Beside the log: messages in a queue's runs, and those that are kept after their block.
+OF_A_RUN, KEPT = b"run", b"kept"
+_CHUNK_BOUND = struct.Struct("<QHHI")
 # Enough for the header and the publish ids of most blocks.
 _HEAD_BYTES = 1024
 
 _encoder = msgspec.msgpack.Encoder()
 _decode = msgspec.msgpack.Decoder().decode
 
-Publishes = Sequence[tuple[str, int]]
+# (publish id, how many messages), and where it is known, the principal who published them.
+Publishes = Sequence[tuple[Any, ...]]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -79,24 +88,47 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     count: int
     length: int
     checksum: int
+    # If it is sealed: the data key's version, what tells this sealing from others, and what it is bound to.
+    key: int = 0
+    tag: bytes = b""
+    bound: bytes = b""
 
 
-def encode(place: Place, columns: Columns, published_at: int, publishes: Publishes) -> bytes:
-    """The block's bytes."""
+def encode(
+    place: Place,
+    columns: Columns,
+    published_at: int,
+    publishes: Publishes,
+    *,
+    seal: Seal | None = None,
+    bound: bytes = b"",
+) -> bytes:
+    """The block's bytes, sealed for its place; `bound` says what kind of place that is."""
     form, mask, body = _encode_body(columns)
-    return _frame(place, form, mask, columns.count, published_at, publishes, body)
+    return _frame(place, form, mask, columns.count, published_at, publishes, body, seal, bound)
 
 
-def encode_chunk(columns: Columns, insert: Callable[[Any], int]) -> Chunk:
+def encode_chunk(
+    columns: Columns, insert: Callable[[Any], int], *, tenant: int, seal: Seal | None = None, bound: bytes = b""
+) -> Chunk:
     """Writes a body of its own, of which `insert` tells the number."""
     form, mask, body = _encode_body(columns)
-    return Chunk(insert(body), form, mask, columns.count, len(body), xxhash.xxh3_64_intdigest(body))
+    key, tag = 0, b""
+    if seal is not None:
+        body = seal.seal(body, _CHUNK_BOUND.pack(tenant, form, mask, columns.count) + bound)
+        key, tag = seal.version, tag_of(body)
+    digest = xxhash.xxh3_64_intdigest(body)
+    return Chunk(insert(body), form, mask, columns.count, len(body), digest, key, tag, bound if key else b"")
 
 
-def encode_apart(place: Place, chunk: Chunk, published_at: int, publishes: Publishes) -> bytes:
-    """The bytes of a block whose body is there already."""
+def encode_apart(
+    place: Place, chunk: Chunk, published_at: int, publishes: Publishes, *, seal: Seal | None = None
+) -> bytes:
+    """The bytes of a block whose body is there already. A body that is sealed needs a seal for its block."""
     where = _WHERE.pack(chunk.number, chunk.length, chunk.checksum)
-    return _frame(place, chunk.form | _APART, chunk.mask, chunk.count, published_at, publishes, where)
+    if seal is not None:
+        where += _encoder.encode((chunk.key, chunk.tag, chunk.bound))
+    return _frame(place, chunk.form | _APART, chunk.mask, chunk.count, published_at, publishes, where, seal, b"")
 
 
 def _encode_body(columns: Columns) -> tuple[int, int, Any]:
@@ -107,9 +139,22 @@ def _encode_body(columns: Columns) -> tuple[int, int, Any]:
     return _ARROW, mask, memoryview(to_arrow(columns).serialize())
 
 
-def _frame(place: Place, form: int, mask: int, count: int, published_at: int, publishes: Publishes, body: Any) -> bytes:
+def _frame(
+    place: Place,
+    form: int,
+    mask: int,
+    count: int,
+    published_at: int,
+    publishes: Publishes,
+    body: Any,
+    seal: Seal | None,
+    bound: bytes,
+) -> bytes:
     preamble = _encoder.encode(publishes)
-    fields = (_MAGIC, _FORMAT, form, mask, 0, place.tenant, place.partition, place.base, count, published_at)
+    key = 0 if seal is None else seal.version
+    fields = (_MAGIC, _FORMAT, form, mask, key, place.tenant, place.partition, place.base, count, published_at)
+    if seal is not None:
+        body = seal.seal(body, _BOUND.pack(*fields, len(preamble)) + preamble + bound)
     lengths = (len(preamble), len(body))
     digest = xxhash.xxh3_64(_HEADER.pack(*fields, *lengths, 0))
     digest.update(preamble)
@@ -117,9 +162,16 @@ def _frame(place: Place, form: int, mask: int, count: int, published_at: int, pu
     return b"".join((_HEADER.pack(*fields, *lengths, digest.intdigest()), preamble, body))
 
 
-def decode(place: Place, stored: object, chunk: Callable[[int], bytes | None] | None = None) -> Block:
-    """Reads a block back; `chunk` gives bodies that lie apart. Raises CorruptBlock unless every bit and its place are
-    right.
+def decode(
+    place: Place,
+    stored: object,
+    chunk: Callable[[int], bytes | None] | None = None,
+    *,
+    unseal: Unseal | None,
+    bound: bytes = b"",
+) -> Block:
+    """Reads a block back; `chunk` gives bodies that lie apart, `unseal` the versions of a tenant's data key. Raises
+    CorruptBlock unless every bit and its place are right, and Sealed (of one that is whole) when there is no key.
     """
     if not isinstance(stored, bytes) or len(stored) < _HEADER.size or stored[:4] != _MAGIC:
         raise _corrupt(place, "it has no block header")
@@ -148,24 +200,60 @@ def decode(place: Place, stored: object, chunk: Callable[[int], bytes | None] | 
         raise _corrupt(place, "its checksum is wrong")
     if (tenant, partition, base) != (place.tenant, place.partition, place.base):
         raise _corrupt(place, f"it belongs to partition {partition} at offset {base}")
-    if version != _FORMAT or key != 0 or form & ~_APART not in (_LISTED, _ARROW):
+    if version != _FORMAT or form & ~_APART not in (_LISTED, _ARROW):
         raise IncompatibleStore(f"A block has format {version}, form {form}, key {key}: a newer Duly wrote it.")
     body_at = _HEADER.size + preamble_len
-    publishes = [(publish_id, n) for publish_id, n in _decode(view[_HEADER.size : body_at])]
+    publishes = _publishes(view[_HEADER.size : body_at])
+    if key:
+        with_key = _unsealed(place, unseal, key)
+        fields = (_MAGIC, version, form, mask, key, tenant, partition, base, count, published_at, preamble_len)
+        place_of_it = _BOUND.pack(*fields) + view[_HEADER.size : body_at] + bound
+        stored, body_at = _open(place, with_key, view[body_at:], place_of_it), 0
     if form & _APART:
-        stored, body_at, form = _fetched(place, stored[body_at:], chunk), 0, form & ~_APART
+        where = _where(stored[body_at:], form & ~_APART, mask, count)
+        stored, body_at, form = _fetched(place, where, chunk, unseal), 0, form & ~_APART
     return Block(place, count, published_at, _decode_body(form, _named(mask), count, stored, body_at), publishes)
 
 
-def decode_chunk(chunk: Chunk, body: bytes | None) -> Columns:
-    """The messages of a chunk that is not part of a block yet. Raises CorruptBlock."""
-    whole = _whole(Place(0, 0, 0), body, chunk.length, chunk.checksum)
+def decode_chunk(chunk: Chunk, body: bytes | None, *, tenant: int, unseal: Unseal) -> Columns:
+    """The messages of a chunk that is not part of a block yet. Raises CorruptBlock, Sealed."""
+    place = Place(tenant, 0, 0)
+    whole = _whole(place, body, chunk.length, chunk.checksum)
+    if chunk.key:
+        whole = _open_chunk(place, chunk, whole, unseal)
     return _decode_body(chunk.form, _named(chunk.mask), chunk.count, whole, 0)
 
 
-def _fetched(place: Place, where: bytes, chunk: Callable[[int], bytes | None] | None) -> bytes:
-    number, length, checksum = _WHERE.unpack(where)
-    return _whole(place, None if chunk is None else chunk(number), length, checksum)
+def _where(stored: bytes, form: int, mask: int, count: int) -> Chunk:
+    """Where a body lies apart, as its block says."""
+    number, length, checksum = _WHERE.unpack_from(stored)
+    sealed = _decode(stored[_WHERE.size :]) if len(stored) > _WHERE.size else ()
+    return Chunk(number, form, mask, count, length, checksum, *sealed)
+
+
+def _fetched(place: Place, where: Chunk, chunk: Callable[[int], bytes | None] | None, unseal: Unseal | None) -> bytes:
+    body = _whole(place, None if chunk is None else chunk(where.number), where.length, where.checksum)
+    return _open_chunk(place, where, body, unseal) if where.key else body
+
+
+def _open_chunk(place: Place, chunk: Chunk, body: bytes, unseal: Unseal | None) -> bytes:
+    if tag_of(body) != chunk.tag:
+        raise _corrupt(place, "its messages, which lie apart from it, are others")
+    bound = _CHUNK_BOUND.pack(place.tenant, chunk.form, chunk.mask, chunk.count) + chunk.bound
+    return _open(place, _unsealed(place, unseal, chunk.key), body, bound)
+
+
+def _unsealed(place: Place, unseal: Unseal | None, version: int) -> Seal:
+    if unseal is None:
+        raise Sealed()
+    return unseal(place.tenant, version)
+
+
+def _open(place: Place, seal: Seal, sealed: Any, bound: bytes) -> bytes:
+    try:
+        return seal.open(sealed, bound)
+    except BrokenSeal as error:
+        raise _corrupt(place, "its seal is broken, it was changed or belongs elsewhere") from error
 
 
 def _whole(place: Place, body: bytes | None, length: int, checksum: int) -> bytes:
@@ -190,9 +278,18 @@ def publishes_of(read: Callable[[int], bytes]) -> Publishes:
     if end > len(head):
         head = read(end)
     try:
-        return [(str(publish_id), int(count)) for publish_id, count in _decode(head[_HEADER.size : end])]
+        return _publishes(head[_HEADER.size : end])
     except (msgspec.DecodeError, ValueError, TypeError):
         return []
+
+
+def _publishes(preamble: Any) -> Publishes:
+    return [(str(publish_id), int(count), *map(str, who)) for publish_id, count, *who in _decode(preamble)]
+
+
+def is_plain(stored: bytes) -> bool:
+    """Whether a block that was found whole is not sealed."""
+    return _HEADER.unpack_from(stored)[4] == 0
 
 
 def _decode_body(form: int, names: list[str], count: int, stored: bytes, body_at: int) -> Columns:
@@ -222,6 +319,12 @@ class Piece(msgspec.Struct, frozen=True):
     bytes: int
     # Its messages are there already, as they are: one block.
     chunk: Chunk | None = None
+    # The principal who published it, if there was one to be known.
+    publisher: str = ""
+
+    def told(self, count: int) -> tuple[Any, ...]:
+        """Its entry in a block that has so many of its messages."""
+        return (self.publish_id, count, self.publisher) if self.publisher else (self.publish_id, count)
 
 
 def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes, Chunk | None]]:
@@ -234,7 +337,7 @@ def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes, Chunk
         nonlocal small_count, small_bytes
         if small:
             columns = join([piece.columns for piece in small])
-            formed.append((columns, [(piece.publish_id, piece.columns.count) for piece in small], None))
+            formed.append((columns, [piece.told(piece.columns.count) for piece in small], None))
             small.clear()
             small_count = small_bytes = 0
 
@@ -242,11 +345,11 @@ def form_blocks(pieces: Sequence[Piece]) -> list[tuple[Columns, Publishes, Chunk
         columns, size = piece.columns, piece.bytes
         if piece.chunk is not None:
             flush()
-            formed.append((columns, [(piece.publish_id, columns.count)], piece.chunk))
+            formed.append((columns, [piece.told(columns.count)], piece.chunk))
             continue
         if columns.arrow is not None or size > LIMITS.block_bytes_max:
             flush()
-            formed.extend((part, [(piece.publish_id, part.count)], None) for part in cut(columns))
+            formed.extend((part, [piece.told(part.count)], None) for part in cut(columns))
             continue
         if small_count + columns.count > LIMITS.block_messages_max or small_bytes + size > LIMITS.block_bytes_max:
             flush()

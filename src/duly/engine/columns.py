@@ -39,7 +39,7 @@ NAMES = (
 )
 
 # Below this a record batch costs more bytes and time than lists do.
-ARROW_FROM = 64
+ARROW_FROM = 256
 # Made once and cut: most batches are no longer.
 _NULLS = 4096
 
@@ -66,6 +66,10 @@ class Columns:
         """The columns that some message uses, in the order of NAMES."""
         present = self._lists if self.arrow is None else self.arrow.schema.names
         return [name for name in NAMES if name in present]
+
+    def has(self, name: str) -> bool:
+        """Whether some message uses a column."""
+        return name in (self._lists if self.arrow is None else self.arrow.schema.names)
 
     def values(self, name: str, start: int = 0, stop: int | None = None) -> list[Any] | None:
         """A column, or a slice of it, as Python values; None when no message uses it."""
@@ -120,10 +124,11 @@ class Columns:
         """A column of numbers, with a value where a message has none."""
         import numpy as np
 
-        if name not in (self._lists if self.arrow is None else self.arrow.schema.names):
+        if not self.has(name):
             return np.full(self.count, missing, np.int64)
         if self.arrow is None:
-            return np.array([missing if v is None else v for v in self._lists[name]], np.int64)
+            values = self._lists[name]
+            return np.array([missing if v is None else v for v in values] if None in values else values, np.int64)
         from .arrays import numpy_array
 
         column = self.arrow.column(name)
@@ -135,7 +140,8 @@ class Columns:
     def without(self, name: str) -> list[int]:
         """The indexes of messages that have nothing in a column."""
         if self.arrow is None:
-            return [at for at, value in enumerate(self._lists[name]) if value is None]
+            values = self._lists[name]
+            return [at for at, value in enumerate(values) if value is None] if None in values else []
         column = self.arrow.column(name)
         return [] if not column.null_count else [at for at, has in enumerate(column.is_valid().to_pylist()) if not has]
 
@@ -164,11 +170,12 @@ class Columns:
             return Columns(stop - start, lists={name: column[start:stop] for name, column in self._lists.items()})
         return Columns(stop - start, arrow=self.arrow.slice(start, stop - start))
 
-    def take(self, indexes: Sequence[int] | np.ndarray[Any, Any]) -> Columns:
+    def take(self, indexes: list[int] | np.ndarray[Any, Any]) -> Columns:
         """The messages at `indexes`, in that order."""
         if self.arrow is None:
-            picked = {name: [column[i] for i in indexes] for name, column in self._lists.items()}
-            return Columns(len(indexes), lists=picked)
+            at = indexes if isinstance(indexes, list) else indexes.tolist()
+            picked = {name: [column[i] for i in at] for name, column in self._lists.items()}
+            return Columns(len(at), lists=picked)
         import pyarrow as pa
 
         from .arrays import arrow_array
@@ -218,7 +225,7 @@ def gather(parts: Sequence[Columns], order: np.ndarray[Any, Any] | None = None) 
     count = sum([part.count for part in parts])
     if len(parts) == 1 and order is None:
         return parts[0]
-    if count < ARROW_FROM:
+    if count < ARROW_FROM or all(part.arrow is None for part in parts):
         joined = join([listed(part) for part in parts])
     else:
         joined = parts[0] if len(parts) == 1 else _join_arrow([to_arrow(part) for part in parts])

@@ -7,8 +7,10 @@ from functools import partial
 
 import msgspec
 
+from ..grants import NOBODY, By
 from ..message import DeadLetter, StoredMessage, made_id
 from ..store.contract import WAITING, DeadRow, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction
+from .audit import note_done
 from .entries import lane_hash
 from .find import cursor_of, find_group, find_topic
 from .lease import live_offsets, read_history
@@ -46,6 +48,7 @@ class PurgeDead(msgspec.Struct, frozen=True):
     tenant: str
     topic: str
     group: str
+    by: By = NOBODY
 
 
 def list_dead(tx: Transaction, command: ListDead) -> list[DeadLetter]:
@@ -96,6 +99,7 @@ def purge_dead(tx: Transaction, command: PurgeDead) -> int:
     group = find_group(tx, topic, command.group)
     dropped = sum(tx.dead_purge(topic.tenant_id, partition, group.id) for partition in topic.partitions)
     record(tx, topic, "dead_purged", group=group.name, facts={"messages": dropped})
+    note_done(tx, topic.tenant_id, command, messages=dropped)
     return dropped
 
 

@@ -30,25 +30,63 @@ Array = np.ndarray[Any, Any]
 
 
 class Entries:
-    """A stretch of index entries, in some order."""
+    """A stretch of index entries, in some order. A tag, lane or looseness that none of them has is not there at all."""
 
-    __slots__ = ("due", "lane", "loose", "priority", "seq", "tag")
+    __slots__ = ("_lane", "_loose", "_tag", "due", "priority", "seq")
 
-    def __init__(self, priority: Array, tag: Array, due: Array, seq: Array, lane: Array, loose: Array) -> None:
+    def __init__(
+        self, priority: Array, tag: Array | None, due: Array, seq: Array, lane: Array | None, loose: Array | None
+    ) -> None:
         self.priority = priority
-        self.tag = tag
+        self._tag = tag
         self.due = due
         self.seq = seq
-        self.lane = lane
-        self.loose = loose
+        self._lane = lane
+        self._loose = loose
 
     def __len__(self) -> int:
         return len(self.seq)
 
+    @property
+    def tag(self) -> Array:
+        """When their lanes' turns come."""
+        return np.zeros(len(self.seq), np.float64) if self._tag is None else self._tag
+
+    @property
+    def lane(self) -> Array:
+        """Their lanes."""
+        return np.zeros(len(self.seq), np.uint64) if self._lane is None else self._lane
+
+    @property
+    def loose(self) -> Array:
+        """Which have rows of their own."""
+        return np.zeros(len(self.seq), np.bool_) if self._loose is None else self._loose
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether any has a tag."""
+        return self._tag is not None and bool(self._tag.any())
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether any is in a named lane."""
+        return self._lane is not None and bool(self._lane.any())
+
+    @property
+    def has_loose(self) -> bool:
+        """Whether any has a row of its own."""
+        return self._loose is not None and bool(self._loose.any())
+
     def take(self, which: Any) -> Entries:
         """The entries at some indexes, under a mask, or in a slice."""
+        tag, lane, loose = self._tag, self._lane, self._loose
         return Entries(
-            self.priority[which], self.tag[which], self.due[which], self.seq[which], self.lane[which], self.loose[which]
+            self.priority[which],
+            None if tag is None else tag[which],
+            self.due[which],
+            self.seq[which],
+            None if lane is None else lane[which],
+            None if loose is None else loose[which],
         )
 
     @property
@@ -57,17 +95,25 @@ class Entries:
         return len(self.seq) * 35 + 200
 
 
-def make_entries(seq: Any, due: Any, priority: Any = 0, lane: Any = 0, tag: Any = 0.0, loose: Any = False) -> Entries:
+def make_entries(
+    seq: Any, due: Any, priority: Any = 0, lane: Any = None, tag: Any = None, loose: Any = None
+) -> Entries:
     """Entries from columns; a single value stands for all."""
     count = len(seq)
     return Entries(
-        np.ascontiguousarray(np.broadcast_to(np.asarray(priority, np.uint16), count)),
-        np.ascontiguousarray(np.broadcast_to(np.asarray(tag, np.float64), count)),
-        np.ascontiguousarray(np.broadcast_to(np.asarray(due, np.int64), count)),
+        _column(priority, np.uint16, count),
+        None if tag is None else _column(tag, np.float64, count),
+        _column(due, np.int64, count),
         np.asarray(seq, np.int64),
-        np.ascontiguousarray(np.broadcast_to(np.asarray(lane, np.uint64), count)),
-        np.ascontiguousarray(np.broadcast_to(np.asarray(loose, np.bool_), count)),
+        None if lane is None else _column(lane, np.uint64, count),
+        None if loose is None else _column(loose, np.bool_, count),
     )
+
+
+def _column(values: Any, kind: Any, count: int) -> Array:
+    if isinstance(values, (int, float)):
+        return np.full(count, values, kind)
+    return np.ascontiguousarray(values, kind)
 
 
 NONE = make_entries(np.zeros(0, np.int64), 0)
@@ -79,15 +125,19 @@ def concat(parts: Sequence[Entries]) -> Entries:
         return parts[0]
     if not parts:
         return NONE
-    return Entries(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
-
-
-_COLUMNS = ("priority", "tag", "due", "seq", "lane", "loose")
+    return Entries(
+        np.concatenate([part.priority for part in parts]),
+        None if all(part._tag is None for part in parts) else np.concatenate([part.tag for part in parts]),
+        np.concatenate([part.due for part in parts]),
+        np.concatenate([part.seq for part in parts]),
+        None if all(part._lane is None for part in parts) else np.concatenate([part.lane for part in parts]),
+        None if all(part._loose is None for part in parts) else np.concatenate([part.loose for part in parts]),
+    )
 
 
 def order_ready(entries: Entries) -> Array:
     """The indexes in the order of service: priority, tag, due, seq."""
-    if entries.tag.any():
+    if entries.has_tags:
         return np.lexsort((entries.seq, entries.due, entries.tag, entries.priority))
     if not len(entries):
         return entries.seq
@@ -128,8 +178,12 @@ def encode_entries(entries: Entries, place: int) -> bytes:
             arrays.append(shifted)
         else:
             arrays.append(shifted.astype(np.uint32))
-    for bit, column in ((_TAGS, entries.tag), (_LANES, entries.lane), (_LOOSE, entries.loose)):
-        if column.any():
+    for bit, used, column in (
+        (_TAGS, entries.has_tags, entries.tag),
+        (_LANES, entries.has_lanes, entries.lane),
+        (_LOOSE, entries.has_loose, entries.loose),
+    ):
+        if used:
             mask |= bit
             arrays.append(column)
     body = b"".join([array.tobytes() for array in arrays])
@@ -157,9 +211,9 @@ def decode_entries(stored: object, place: int, *, partition: int, run: int) -> E
     priority = column(np.uint16)
     due = column(np.int64 if mask & _WIDE_DUE else np.uint32).astype(np.int64) + due_low
     seq = column(np.int64 if mask & _WIDE_SEQ else np.uint32).astype(np.int64) + seq_low
-    tag = column(np.float64) if mask & _TAGS else np.zeros(count, np.float64)
-    lane = column(np.uint64) if mask & _LANES else np.zeros(count, np.uint64)
-    loose = column(np.bool_) if mask & _LOOSE else np.zeros(count, np.bool_)
+    tag = column(np.float64) if mask & _TAGS else None
+    lane = column(np.uint64) if mask & _LANES else None
+    loose = column(np.bool_) if mask & _LOOSE else None
     return Entries(priority, tag, due, seq, lane, loose)
 
 

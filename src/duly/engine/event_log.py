@@ -15,10 +15,11 @@ from ..errors import CorruptBlock
 from ..events import Event
 from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, TopicRow, Transaction
+from ..tenant import DELETING
 from ..topic import Retention, TopicSettings
 from .agenda import PACK, schedule_store
 from .columns import Columns
-from .find import find_topic, head_of
+from .find import find_owner, find_topic, head_of
 from .ids import find_places
 from .publish import Tail
 from .read import offset_at
@@ -46,6 +47,8 @@ def pack(tx: Transaction, _: AgendaRow) -> None:
         at += 1
     for tenant_id, payloads in by_tenant.items():
         topic = _log_of(tx, tenant_id)
+        if topic is None or topic.shredded:
+            continue
         partition = topic.partitions[0]
         tail = Tail(topic, partition, head_of(tx, tenant_id, partition))
         for start in range(0, len(payloads), LIMITS.block_messages_max):
@@ -58,13 +61,15 @@ def pack(tx: Transaction, _: AgendaRow) -> None:
         schedule_store(tx, PACK, tx.now_ms + _BREATH_MS)
 
 
-def _log_of(tx: Transaction, tenant_id: int) -> TopicRow:
-    """The tenant's `$events`, made when there is something to put into it."""
-    tenant = tx.tenant_name(tenant_id)
-    topic = tx.topic_find(tenant, EVENTS)
+def _log_of(tx: Transaction, tenant_id: int) -> TopicRow | None:
+    """The tenant's `$events`, made when there is something to put into it. None: the tenant is being deleted."""
+    tenant = tx.tenant_by_id(tenant_id)
+    if tenant is None or tenant.state == DELETING:
+        return None
+    topic = tx.topic_find(tenant.name, EVENTS)
     if topic is None:
         kept = Retention(age=7 * DAY_MS / 1000, bytes=10**9, drop_unsettled=True)
-        topic = tx.topic_insert(tenant, EVENTS, TopicSettings(kind="log", retention=kept))
+        topic = tx.topic_insert(tenant.name, EVENTS, TopicSettings(kind="log", retention=kept))
     return topic
 
 
@@ -92,6 +97,7 @@ class Page(msgspec.Struct, frozen=True):
 
 def list_events(tx: Transaction, command: ListEvents) -> Page:
     """A page of events. One that finds nothing may still have `more`: it looked far enough for one read."""
+    find_owner(tx, command.tenant)
     wanted = _Wanted(tx, command)
     found: list[Event] = []
     after, looked = command.after, 0

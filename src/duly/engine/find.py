@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from ..errors import GroupNotFound, InvalidArgument, TopicNotFound
-from ..store.contract import GroupRow, Head, TopicRow, Transaction
+from ..errors import GroupNotFound, InvalidArgument, TenantNotFound, TenantSuspended
+from ..grants import no_topic
+from ..store.contract import GroupRow, Head, TenantRow, TopicRow, Transaction
+from ..tenant import DELETING, SUSPENDED
+from .secrets import Shredded
 
 # The one group of a queue.
 QUEUE_GROUP = "queue"
 
 
-def find_topic(tx: Transaction, tenant: str, name: str) -> TopicRow:
-    """The topic, or TopicNotFound."""
+def find_topic(tx: Transaction, tenant: str, name: str, *, suspended: bool = False, shredded: bool = False) -> TopicRow:
+    """The topic, or TopicNotFound. Of a tenant that is suspended, or whose data keys were shredded, only if so said."""
     key = ("topic", tenant, name)
     topic: TopicRow | None = tx.recall(key)
     if topic is None:
         topic = tx.topic_find(tenant, name)
         if topic is None:
-            raise TopicNotFound(
-                f"There is no topic {name!r}. Topics are never created by themselves: call create_topic first."
-            )
+            raise no_topic(name)
         tx.remember(key, topic)
+    if topic.tenant_state and not suspended:
+        raise TenantSuspended() if topic.tenant_state == SUSPENDED else no_topic(name)
+    if topic.shredded and not shredded:
+        raise Shredded()
     return topic
+
+
+def find_owner(tx: Transaction, tenant: str) -> TenantRow | None:
+    """The tenant, which may do something; None: it is not there yet. Raises TenantSuspended, TenantNotFound."""
+    owner = tx.tenant_find(tenant)
+    if owner is not None and owner.state == SUSPENDED:
+        raise TenantSuspended()
+    if owner is not None and owner.state == DELETING:
+        raise TenantNotFound(f"Tenant {tenant!r} is being deleted. Wait until it is gone, or use another name.")
+    return owner
 
 
 def find_log(tx: Transaction, tenant: str, name: str) -> TopicRow:

@@ -34,9 +34,11 @@ def remember_gone(tx: Transaction, tenant_id: int, partition: int, blocks: Itera
         until = block.published_at + PUBLISH_MS_MAX
         if until <= tx.now_ms:
             continue
-        publishes = publishes_of(partial(tx.block_head, tenant_id, partition, block.base))
-        if any(publish_id.endswith(REPEATABLE_MARK) for publish_id, _ in publishes):
-            entries = b"".join(_ENTRY.pack(_hash(publish_id), count) for publish_id, count in publishes)
+        known = tx.block_at_hand(partition, block.base)
+        head = partial(tx.block_head, tenant_id, partition, block.base)
+        publishes = publishes_of(head) if known is None else known.publishes
+        if any(publish_id.endswith(REPEATABLE_MARK) for publish_id, *_ in publishes):
+            entries = b"".join(_ENTRY.pack(_hash(publish_id), count) for publish_id, count, *_ in publishes)
             tx.gone_insert(tenant_id, partition, block.base, until, entries)
             schedule_store(tx, FORGET, until)
 

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from ..errors import GroupExists, InvalidArgument, LimitExceeded
+from ..grants import NOBODY, By
 from ..limits import LIMITS
 from ..store.contract import LEASED, GroupRow, TopicRow, Transaction
 from ..tenant import check_name
 from ..topic import ConsumerDescription, GroupDescription, GroupSettings
 from .agenda import note_moved
+from .audit import note_done
 from .find import cursor_of, find_group, find_log, find_topic, head_of, set_cursor
 from .inquiry import count_standing
 from .lease import live_offsets
@@ -55,6 +57,7 @@ class CreateGroup(msgspec.Struct, frozen=True):
     settings: GroupSettings
     start: Start
     exist_ok: bool
+    by: By = NOBODY
 
 
 class OfGroup(msgspec.Struct, frozen=True):
@@ -72,9 +75,13 @@ class DescribeGroup(OfGroup, frozen=True):
 class DeleteGroup(OfGroup, frozen=True):
     """Remove a group."""
 
+    by: By = NOBODY
+
 
 class PurgeGroup(OfGroup, frozen=True):
     """Drop what a group has not settled."""
+
+    by: By = NOBODY
 
 
 class ListGroups(msgspec.Struct, frozen=True):
@@ -92,6 +99,7 @@ class UpdateGroup(msgspec.Struct, frozen=True):
     group: str
     changes: Mapping[str, Any]
     paused: bool | None = None
+    by: By = NOBODY
 
 
 class Seek(msgspec.Struct, frozen=True):
@@ -101,6 +109,7 @@ class Seek(msgspec.Struct, frozen=True):
     topic: str
     group: str
     start: Start
+    by: By = NOBODY
 
 
 def create_group(tx: Transaction, command: CreateGroup) -> None:
@@ -122,6 +131,7 @@ def create_group(tx: Transaction, command: CreateGroup) -> None:
         first = head_of(tx, topic.tenant_id, partition).first_offset
         set_cursor(tx, topic.tenant_id, partition, group.id, offsets.get(partition, first))
     record(tx, topic, "group_created", group=group.name)
+    note_done(tx, topic.tenant_id, command)
 
 
 def update_group(tx: Transaction, command: UpdateGroup) -> None:
@@ -137,6 +147,7 @@ def update_group(tx: Transaction, command: UpdateGroup) -> None:
         record(tx, topic, "group_updated", group=group.name, facts={"changes": sorted(command.changes)})
     tx.remember(("group", topic.id, group.name), None)
     tx.aftermath.rings.update(topic.partitions)
+    note_done(tx, topic.tenant_id, command)
 
 
 def delete_group(tx: Transaction, command: DeleteGroup) -> None:
@@ -151,6 +162,7 @@ def delete_group(tx: Transaction, command: DeleteGroup) -> None:
     note_moved(tx, topic)
     # Those who wait on it find out that it is gone.
     tx.aftermath.rings.update(topic.partitions)
+    note_done(tx, topic.tenant_id, command)
 
 
 def seek(tx: Transaction, command: Seek) -> dict[int, int]:
@@ -164,6 +176,7 @@ def seek(tx: Transaction, command: Seek) -> dict[int, int]:
         record(tx, topic, "sought", group=group.name, partition=partition, offset=offset)
     note_moved(tx, topic)
     tx.aftermath.rings.update(offsets)
+    note_done(tx, topic.tenant_id, command)
     return {topic.partitions.index(partition): offset for partition, offset in offsets.items()}
 
 
@@ -190,17 +203,18 @@ def purge_group(tx: Transaction, command: PurgeGroup) -> int:
             count=head.next_offset - cursor,
         )
     note_moved(tx, topic)
+    note_done(tx, topic.tenant_id, command, messages=dropped)
     return dropped
 
 
 def list_groups(tx: Transaction, command: ListGroups) -> list[str]:
     """The names of a topic's groups."""
-    return [group.name for group in tx.group_list(find_topic(tx, command.tenant, command.topic).id)]
+    return [group.name for group in tx.group_list(find_topic(tx, command.tenant, command.topic, suspended=True).id)]
 
 
 def describe_group(tx: Transaction, command: DescribeGroup) -> GroupDescription:
     """Where a group stands and who works for it."""
-    topic = find_topic(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic, suspended=True)
     group = find_group(tx, topic, command.group)
     if topic.settings.kind == "queue":
         return _describe_queue(tx, topic, group)

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from ..errors import CorruptBlock
 from ..store.contract import LANED, READY, TIMED, HoleRow, QueueRow, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
-from .block import Block, Place, encode
+from .block import OF_A_RUN, Block, Place, encode
 from .columns import NEVER, Columns, gather
 from .entries import Entries, concat, lane_hash, make_entries, place_of
 from .fairness import Clocks, Tails, give_tags, tails_of, weigh
@@ -216,19 +216,22 @@ class Index:
             wanted &= ~is_taken(self.row, entries.seq)
         if not wanted.all():
             at = np.flatnonzero(wanted)
-            entries, weights = entries.take(at), weights[at]
+            entries, weights = entries.take(at), None if weights is None else weights[at]
         self._take_in(entries, weights, None, young=True)
         return stop - start
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, up to a bound. Returns how many there were."""
         at_once = self._turn_over()
-        proposal = due_front(self.views(TIMED), self.tx.now_ms, most)
-        due = len(proposal.entries)
+        timed = [view for view in self.views(TIMED) if view.left]
+        proposal = due_front(timed, self.tx.now_ms, most) if timed else None
+        due = 0 if proposal is None else len(proposal.entries)
         loose = self._promote_loose(most)
         # More is due than was promoted: in a named lane what is younger must not come first (see `absorb`).
-        self._behind = (due == most or loose == most) and (self._limited or self._has_lanes(proposal.entries))
-        if due:
+        self._behind = due == most or loose == most
+        if self._behind and not self._limited:
+            self._behind = bool(self._untagged) or (proposal is not None and proposal.entries.has_lanes)
+        if proposal is not None and due:
             columns, entries = proposal.messages(due), proposal.entries
             gone = self.is_hole(proposal)
             proposal.consume(due)
@@ -262,9 +265,6 @@ class Index:
         last = Stored(self, view.run, view.run.count - 1).peek(1)
         return int(last.due[0]) == first
 
-    def _has_lanes(self, entries: Entries) -> bool:
-        return bool(entries.lane.any()) or bool(self._untagged)
-
     def _promote_loose(self, most: int) -> int:
         rows = self.tx.loose_due(self.topic.tenant_id, self.partition, self.tx.now_ms, most)
         if not rows:
@@ -293,10 +293,10 @@ class Index:
         return len(entries)
 
     def _weights(self, entries: Entries, columns: Columns | None = None) -> Any:
-        """The weights of entries; their messages are read only if they are needed for that."""
+        """The weights of entries, None if all have the usual; messages are read only if they are needed for that."""
         lanes = self.topic.settings.lanes
-        if lanes is None or not lanes.weights or not entries.lane.any():
-            return np.ones(len(entries))
+        if lanes is None or not lanes.weights or not entries.has_lanes:
+            return None
         if columns is None:
             return weigh(self.topic, self.fetch(entries))
         return weigh(self.topic, with_big(self.tx, self.topic.tenant_id, self.partition, columns))
@@ -320,6 +320,10 @@ class Index:
             entries = self._enter_lanes(entries, young=young)
             columns = None
         late = entries.due > self.tx.now_ms
+        if not entries.has_lanes and not late.any():
+            if len(entries):
+                self._add_fresh(READY, entries, columns, young=young)
+            return
         named = entries.lane != 0
         for kind, which in ((READY, ~late & ~named), (LANED, ~late & named), (TIMED, late)):
             at = np.flatnonzero(which)
@@ -328,7 +332,7 @@ class Index:
             part = entries.take(at)
             own = None if columns is None else columns.take(at)
             if kind == LANED:
-                self._untagged.append((part, weights[at], own, young))
+                self._untagged.append((part, np.ones(len(at)) if weights is None else weights[at], own, young))
             else:
                 self._add_fresh(kind, part, own, young=young)
 
@@ -565,7 +569,7 @@ class Index:
             low=int(entries.seq.min()),
             high=int(entries.seq.max()),
             coming=coming_of(entries) if kind == TIMED else None,
-            plain=not entries.lane.any(),
+            plain=not entries.has_lanes,
             expires_max=_expire_all_by(columns),
         )
         if run.expires_max is not None:
@@ -579,13 +583,14 @@ class Index:
         """Writes blocks of a run from number `first` on; returns how many. `soon`: they may be read again soon."""
         tenant_id = self.topic.tenant_id
         columns = without_big(columns)
+        seal = self.tx.sealing(tenant_id)
         starts = range(0, len(entries), run.block)
         for number, start in enumerate(starts, start=first):
             stop = min(start + run.block, len(entries))
             place = Place(tenant_id, self.partition, place_of(run.id, number))
             some = columns.slice(start, stop)
             block = Block(place, some.count, 0, some, [])
-            stored = encode(place, some, 0, [])
+            stored = encode(place, some, 0, [], seal=seal, bound=OF_A_RUN)
             part = entries.take(slice(start, stop))
             self.tx.run_block_insert(tenant_id, self.partition, run.id, number, part, block, stored, soon=soon)
         return len(starts)
@@ -666,12 +671,12 @@ def progress_of(target: RunRow) -> list[Progress]:
 
 
 def _entries_of(blocks: Sequence[Block], topic: TopicRow) -> tuple[Entries, Any]:
-    """The entries of log blocks, and the weights of their lanes."""
-    parts, weights = [], []
+    """The entries of log blocks, and the weights of their lanes; None: all have the usual."""
+    parts = []
     for block in blocks:
         columns = block.columns
         names = columns.names
-        lane: Any = 0
+        lane: Any = None
         if "lane" in names:
             codes, distinct = columns.coded("lane")
             hashes = np.array([*(lane_hash(name) for name in distinct), 0], np.uint64)
@@ -684,8 +689,8 @@ def _entries_of(blocks: Sequence[Block], topic: TopicRow) -> tuple[Entries, Any]
                 lane,
             )
         )
-        weights.append(weigh(topic, columns))
-    return concat(parts), np.concatenate(weights)
+    entries = concat(parts)
+    return entries, np.concatenate([weigh(topic, block.columns) for block in blocks]) if entries.has_lanes else None
 
 
 def _expire_all_by(columns: Columns) -> int | None:

@@ -33,6 +33,7 @@ from .index import MINUTE_MS, Index
 from .lease import is_live, read_history
 from .limited import free, is_limited
 from .lookup import every, messages_at
+from .publisher import own_alone
 from .queue_claim import take_over
 from .queue_lease import keys_of
 from .record import record_some
@@ -49,6 +50,8 @@ class Move(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
     due: int | None = None
     priority: int | None = None
+    # Only of messages that this principal published.
+    own: str | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -57,6 +60,8 @@ class Cancel(msgspec.Struct, frozen=True):
     tenant: str
     topic: str
     ids: tuple[str, ...]
+    # Only of messages that this principal published.
+    own: str | None = None
 
 
 class Get(msgspec.Struct, frozen=True):
@@ -256,18 +261,24 @@ def move(tx: Transaction, command: Move) -> dict[str, str]:
         raise InvalidArgument(
             f"The lanes of {topic.name!r} run one message at a time, in order: none can be moved. Cancel it instead."
         )
-    return _change(tx, topic, command.ids, _Mover(tx, topic, command))
+    return _change(tx, topic, command.ids, _Mover(tx, topic, command), command.own)
 
 
 def cancel(tx: Transaction, command: Cancel) -> dict[str, str]:
     """Answers each id: cancelled, leased (gone unless it is acked), not_found or finished."""
     topic = find_queue(tx, command.tenant, command.topic)
-    return _change(tx, topic, command.ids, _Canceller(tx, topic))
+    return _change(tx, topic, command.ids, _Canceller(tx, topic), command.own)
 
 
-def _change(tx: Transaction, topic: TopicRow, ids: Sequence[str], changer: Any) -> dict[str, str]:
+def _change(tx: Transaction, topic: TopicRow, ids: Sequence[str], changer: Any, own: str | None) -> dict[str, str]:
     group = find_group(tx, topic, "")
     places, offsets = _by_partition(tx, topic, ids)
+    if own is not None:
+        # What others published is not there.
+        ours = own_alone(tx, topic, places.values(), own)
+        places = {text: place for text, place in places.items() if place in ours}
+        offsets = {number: [at for at in some if (number, at) in ours] for number, some in offsets.items()}
+        offsets = {number: some for number, some in offsets.items() if some}
     answers: dict[tuple[int, int], str] = {}
     for number, wanted in offsets.items():
         take_over(tx, topic, group, topic.partitions[number], "")

@@ -9,8 +9,9 @@ import numpy as np
 
 from ..errors import CorruptBlock
 from ..store.contract import Transaction
-from .block import Block
+from .block import KEPT, Block, Place, encode
 from .columns import Columns, gather
+from .publisher import publisher_at
 
 
 def every(fetch: Callable[[int], Sequence[Any]], after: int = -1) -> Iterator[Any]:
@@ -20,6 +21,10 @@ def every(fetch: Callable[[int], Sequence[Any]], after: int = -1) -> Iterator[An
         after = rows[-1].offset
 
 
+# Of a block of which one message in so many is wanted, or less, only those are touched.
+_SPARSE = 4
+
+
 def messages_at(tx: Transaction, tenant_id: int, partition: int, seqs: Any) -> Columns:
     """The messages at these offsets, in this order, each with its offset and time. Raises CorruptBlock."""
     wanted = np.asarray(seqs, np.int64)
@@ -27,17 +32,25 @@ def messages_at(tx: Transaction, tenant_id: int, partition: int, seqs: Any) -> C
     ascending = wanted[order]
     parts: list[Columns] = []
     published_at = np.empty(len(wanted), np.int64)
-    at = 0
+    # By message: where it is among the parts, laid end to end.
+    places = np.empty(len(wanted), np.int64)
+    at = laid = 0
     while at < len(ascending):
         block = block_of(tx, tenant_id, partition, int(ascending[at]))
-        stop = int(np.searchsorted(ascending, block.end))
-        parts.append(_some(block, ascending[at:stop] - block.base))
-        published_at[order[at:stop]] = block.published_at
+        stop = int(ascending.searchsorted(block.end))
+        indexes, own = ascending[at:stop] - block.base, order[at:stop]
+        if (stop - at) * _SPARSE >= block.count:
+            # Picked once, from all parts together.
+            parts.append(block.columns)
+            places[own] = indexes + laid
+        else:
+            parts.append(_some(block, indexes))
+            places[own] = np.arange(laid, laid + stop - at)
+        laid += parts[-1].count
+        published_at[own] = block.published_at
         at = stop
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    in_order = bool((back[1:] > back[:-1]).all())
-    return gather(parts, None if in_order else back).having(offset=wanted, published_at=published_at)
+    in_order = laid == len(wanted) and bool((places[1:] > places[:-1]).all())
+    return gather(parts, None if in_order else places).having(offset=wanted, published_at=published_at)
 
 
 def block_of(tx: Transaction, tenant_id: int, partition: int, offset: int) -> Block:
@@ -49,6 +62,15 @@ def block_of(tx: Transaction, tenant_id: int, partition: int, offset: int) -> Bl
             raise
         found = tx.kept(tenant_id, partition, offset)
     return found
+
+
+def keep_message(tx: Transaction, place: Place, columns: Columns, published_at: int) -> None:
+    """Stores a message of its own, for when its block is gone."""
+    who = publisher_at(tx, place.tenant, place.partition, place.base)
+    stored = encode(
+        place, columns, published_at, [("", 1, who)] if who else [], seal=tx.sealing(place.tenant), bound=KEPT
+    )
+    tx.kept_insert(place.tenant, place.partition, place.base, stored)
 
 
 def _some(block: Block, indexes: Any) -> Columns:
@@ -78,11 +100,17 @@ def light_messages_at(tx: Transaction, tenant_id: int, partition: int, seqs: Any
     big = np.zeros(len(wanted), bool)
     times = np.zeros(len(wanted), np.int64)
     at = 0
+    ascending = wanted[order]
     while at < len(order):
-        meta = tx.block_before(tenant_id, partition, int(wanted[order[at]]))
+        first = int(ascending[at])
+        block = tx.block_at_hand(partition, first)
+        if block is not None:
+            at = int(ascending.searchsorted(block.end))
+            continue
+        meta = tx.block_before(tenant_id, partition, first)
         stop = at + 1
-        if meta is not None and wanted[order[at]] < meta.end:
-            stop = int(np.searchsorted(wanted[order], meta.end))
+        if meta is not None and first < meta.end:
+            stop = int(ascending.searchsorted(meta.end))
             big[order[at:stop]] = meta.bytes > 2 * INLINE_MAX * meta.count
             times[order[at:stop]] = meta.published_at
         at = stop

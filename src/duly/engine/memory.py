@@ -23,7 +23,7 @@ _ABSENT = object()
 _LASTING = frozenset(
     {
         *("paused", "topic", "group", "seen", "turn", "claim turn"),
-        *("young", "fold owed", "consumers", "outlook", "lease floor"),
+        *("young", "fold owed", "consumers", "outlook", "lease floor", "sealing", "unseal"),
     }
 )
 
@@ -49,6 +49,11 @@ class Memory:
             values.pop(key, None)
         else:
             values[key] = value
+
+    def forget_topics(self, tenant: str) -> None:
+        """Removes the definitions of a tenant's topics."""
+        for key in [key for key in self._lasting if key[0] == "topic" and key[1] == tenant]:
+            self.put(key, None)
 
     def mark(self) -> int:
         """A point to go back to."""

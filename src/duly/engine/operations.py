@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..store.contract import Transaction, Verb
+from .audit import ListAudit, list_audit
 from .claim import claim
 from .claimed import Claim
 from .dead import ListDead, PurgeDead, Redrive, list_dead, purge_dead, redrive
@@ -32,6 +33,22 @@ from .groups import (
 )
 from .inquiry import Browse, Cancel, Coming, Get, Move, browse, cancel, coming, get, move
 from .pause import PauseStore, pause_store
+from .principals import (
+    CreateKey,
+    DeletePrincipal,
+    ListKeys,
+    ListPrincipals,
+    PutPrincipal,
+    RevokeKey,
+    RotateKey,
+    create_key,
+    delete_principal,
+    list_keys,
+    list_principals,
+    put_principal,
+    revoke_key,
+    rotate_key,
+)
 from .publish import Publish, publish
 from .read import OffsetAt, Read, offsets_at, read
 from .replay import Replay, replay
@@ -40,6 +57,22 @@ from .settle import Held, ReleaseConsumer, held, release_consumer, settle
 from .settling import Settle
 from .stage import CommitStages, DropStages, Stage, commit_stages, drop_stages, stage
 from .tail import Tail, tail
+from .tenants import (
+    CreateTenant,
+    DeleteTenant,
+    DescribeTenant,
+    ListTenants,
+    ResumeTenant,
+    SuspendTenant,
+    UpdateTenant,
+    create_tenant,
+    delete_tenant,
+    describe_tenant,
+    list_tenants,
+    resume_tenant,
+    suspend_tenant,
+    update_tenant,
+)
 from .topics import (
     Archived,
     CreateTopic,
@@ -93,6 +126,16 @@ WRITES: dict[type, Verb[Any, Any]] = {
     PurgeGroup: _each(purge_group),
     Seek: _each(seek),
     PauseStore: _each(pause_store),
+    CreateTenant: _each(create_tenant),
+    UpdateTenant: _each(update_tenant),
+    SuspendTenant: _each(suspend_tenant),
+    ResumeTenant: _each(resume_tenant),
+    DeleteTenant: _each(delete_tenant),
+    PutPrincipal: _each(put_principal),
+    DeletePrincipal: _each(delete_principal),
+    CreateKey: _each(create_key),
+    RotateKey: _each(rotate_key),
+    RevokeKey: _each(revoke_key),
     Chores: run_chores,
 }
 
@@ -110,4 +153,9 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     ListGroups: list_groups,
     DescribeGroup: describe_group,
     CheckHealth: check_health,
+    ListAudit: list_audit,
+    ListTenants: list_tenants,
+    DescribeTenant: describe_tenant,
+    ListPrincipals: list_principals,
+    ListKeys: list_keys,
 }

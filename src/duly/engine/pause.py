@@ -17,14 +17,17 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import Conflict
+from ..grants import NOBODY, By
 from ..store.contract import LEASED, Transaction
+from ..tenant import OPERATORS
+from .audit import note_done
 from .release import release_rows
 
 BY_HAND = "paused by hand"
 RESTORED = "restored"
 MOVED = "moved to "
 # Partitions share so many slots of the bell: ringing these wakes everyone.
-_EVERYONE = range(1024)
+EVERYONE = range(1024)
 
 
 class PauseStore(msgspec.Struct, frozen=True):
@@ -32,6 +35,7 @@ class PauseStore(msgspec.Struct, frozen=True):
 
     tenant: str
     paused: bool
+    by: By = NOBODY
 
 
 def is_paused(tx: Transaction) -> bool:
@@ -65,8 +69,9 @@ def pause_store(tx: Transaction, command: PauseStore) -> None:
         tx.store_pause(None)
         if why.startswith(RESTORED):
             _free_everything(tx)
-        tx.aftermath.rings.update(_EVERYONE)
+        tx.aftermath.rings.update(EVERYONE)
     tx.remember(("paused",), None)
+    note_done(tx, OPERATORS, command)
 
 
 def _free_everything(tx: Transaction) -> None:

@@ -23,7 +23,7 @@ import msgspec
 import xxhash
 from msgspec.structs import replace
 
-from ..errors import Error, InvalidArgument, LimitExceeded
+from ..errors import Error, InvalidArgument, LimitExceeded, QuotaExceeded
 from ..limits import LIMITS, MINUTE_MS
 from ..message import Receipt, Span
 from ..store.contract import BlockMeta, Head, TopicRow, Transaction
@@ -47,6 +47,9 @@ MADE_PUBLISH_ID_MARK = "~"
 # A client of a broker reckons the store's time, and may be ahead of it when it makes an id.
 _AHEAD_MS_MAX = MINUTE_MS
 
+# What is freed is seen by then, or a little later.
+_STORED_AGAIN_MS = 5000
+
 _counter = itertools.count()
 # Drawn once a process and not once an id: the system call lets go of the interpreter's lock, and among busy
 # threads it takes longer to get that back than everything else takes together.
@@ -68,13 +71,19 @@ Repeated = dict[int, tuple[int, int] | int]
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """A batch for a topic. `repeated` is set when a made id comes back: it may be stored already."""
+    """A batch for a topic. `repeated` is set when a made id comes back: it may be stored already.
+
+    `publisher` is who a broker knows the caller to be.
+    """
 
     tenant: str
     topic: str
     batch: Checked
     publish_id: str
     repeated: bool = False
+    publisher: str = ""
+    # It is committed already, by an application's transaction: no quota refuses it any more.
+    taken: bool = False
 
 
 def make_publish_id(now_ms: int, *, repeatable: bool = False) -> str:
@@ -140,10 +149,10 @@ class Tail:
         self.next_offset = head.next_offset
         self.pieces: list[Piece] = []
 
-    def add(self, publish_id: str, columns: Columns, size: int, chunk: Chunk | None = None) -> int:
+    def add(self, publish_id: str, columns: Columns, size: int, chunk: Chunk | None = None, publisher: str = "") -> int:
         """Lays a piece at the end and returns its first offset."""
         first = self.next_offset
-        self.pieces.append(Piece(publish_id, columns, size, chunk))
+        self.pieces.append(Piece(publish_id, columns, size, chunk, publisher))
         self.next_offset += columns.count
         return first
 
@@ -152,15 +161,19 @@ class Tail:
         base = self.head.next_offset
         # Never earlier than the block before: offset_at searches by time.
         published_at = max(tx.now_ms, self.head.published_at)
+        seal = tx.sealing(self.topic.tenant_id)
         for columns, publishes, chunk in form_blocks(self.pieces):
             place = Place(self.topic.tenant_id, self.partition, base)
             if chunk is None:
-                stored = encode(place, columns, published_at, publishes)
+                stored = encode(place, columns, published_at, publishes, seal=seal)
                 size = len(stored)
             else:
-                stored = encode_apart(place, chunk, published_at, publishes)
+                # What was sealed while it was staged stays so, though the tenant be encrypted no more.
+                own = tx.unseal(place.tenant, chunk.key) if chunk.key and seal is None else seal
+                stored = encode_apart(place, chunk, published_at, publishes, seal=own)
                 size = len(stored) + chunk.length
             meta = BlockMeta(base, columns.count, size, published_at)
+            note_stored(tx, self.topic, size)
             block = Block(place, columns.count, published_at, columns, publishes)
             lies_in = None if chunk is None else chunk.number
             tx.block_insert(place.tenant, place.partition, meta, block, stored, lies_in)
@@ -198,6 +211,8 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
     if batch.bytes > topic.settings.payload_bytes_max:
         check_sizes(topic, batch.columns)
     check_kind(topic, batch)
+    if topic.stored_bytes_max is not None and not command.taken:
+        check_stored(tx, topic, batch.bytes, tails)
     times = batch.relative or topic.settings.ttl_ms is not None
     columns = batch.columns.at_times(tx.now_ms, topic.settings.ttl_ms) if times else batch.columns
     check_due(tx, columns)
@@ -216,7 +231,8 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
             tail = tails.get(partition)
             if tail is None:
                 tail = tails[partition] = Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
-            spans.append(Span(number, partition, tail.add(command.publish_id, part, size), part.count))
+            first = tail.add(command.publish_id, part, size, publisher=command.publisher)
+            spans.append(Span(number, partition, first, part.count))
     receipt = _receipt(command, spans, routes)
     if duplicates:
         receipt = _with_duplicates(receipt, duplicates)
@@ -227,6 +243,25 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
         # What was left out cannot be read from the blocks, should this be repeated.
         _remember(tx, topic, receipt)
     return receipt
+
+
+def note_stored(tx: Transaction, topic: TopicRow, size: int) -> None:
+    """Counts what is added to a log, where somebody asks for that."""
+    if topic.stored_bytes_max is not None and topic.name[0] != "$":
+        tx.aftermath.stored[topic.tenant_id] = tx.aftermath.stored.get(topic.tenant_id, 0) + size
+
+
+def check_stored(tx: Transaction, topic: TopicRow, size: int, tails: Tails | None = None) -> None:
+    """Raises QuotaExceeded if the tenant's logs would take more than they may with so many bytes more."""
+    assert topic.stored_bytes_max is not None
+    others = (tails or {}).values()
+    coming = sum(piece.bytes for tail in others if tail.topic.tenant_id == topic.tenant_id for piece in tail.pieces)
+    if tx.stored_about(topic.tenant_id) + coming + size > topic.stored_bytes_max:
+        raise QuotaExceeded(
+            f"The tenant's topics would take more than {topic.stored_bytes_max} bytes. Consume, purge or shorten "
+            "retention, or have the quota raised.",
+            retry_after_ms=_STORED_AGAIN_MS,
+        )
 
 
 def duplicates_of(tx: Transaction, topic: TopicRow, columns: Columns, pending: dict[str, tuple[int, int]]) -> Repeated:
@@ -414,11 +449,11 @@ def _inside(
     is read whole, which says what is wrong with it.
     """
     publishes = publishes_of(partial(tx.block_head, topic.tenant_id, partition, meta.base))
-    if sum(count for _, count in publishes) != meta.count:
+    if sum(count for _, count, *_ in publishes) != meta.count:
         (block,) = tx.blocks(topic.tenant_id, partition, meta.base, meta.end)
         publishes = block.publishes
     at = meta.base
-    for found, count in publishes:
+    for found, count, *_ in publishes:
         if found == publish_id:
             yield at, count
         at += count

@@ -195,10 +195,11 @@ class _Round:
         self.tx = serving.tx
         index = serving.index
         plain = front(index.views(READY), want)
-        laned = front(index.views(LANED), want)
         self.proposal = plain
         self.tags: Any = None
-        if len(laned.entries):
+        lanes = index.views(LANED)
+        laned = front(lanes, want) if lanes else None
+        if laned is not None and len(laned.entries):
             both = _join(plain, laned)
             order, tags = interleave(plain.entries, laned.entries, index.clocks)
             order = order[:want]
@@ -209,28 +210,33 @@ class _Round:
         if len(self.entries):
             stubs = self.proposal.messages(len(self.entries))
             self.columns = with_big(self.tx, serving.topic.tenant_id, serving.partition, stubs)
-        holes = index.is_hole(self.proposal)
-        self.holes: Any = np.zeros(len(self.entries), bool) if holes is None else holes
-        self.past: Any = np.zeros(len(self.entries), bool)
+        # Which were cancelled or moved, and which have expired; None: none.
+        self.holes: Any = index.is_hole(self.proposal)
+        self.past: Any = None
         self.expires: Any = None
-        if "expires_at" in self.columns.names:
+        if self.columns.has("expires_at"):
             self.expires = self.columns.numbers("expires_at", NEVER)
-            self.past = (self.expires <= self.tx.now_ms) & ~self.holes
-        self.gone = self.holes | self.past
-        self.special = self.gone | self.entries.loose
-        self.sizes = self.columns.sizes() if len(self.entries) else np.zeros(0, np.int64)
-        self.size_list, self.special_list, self.seqs = (
-            self.sizes.tolist(),
-            self.special.tolist(),
-            self.entries.seq.tolist(),
-        )
+            past = self.expires <= self.tx.now_ms
+            if past.any():
+                self.past = past if self.holes is None else past & ~self.holes
+        self.gone: Any = _either(self.holes, self.past)
+        # Which are not just handed out as they come.
+        self.special: Any = _either(self.gone, self.entries.loose if self.entries.has_loose else None)
+        # How many bytes they are, with all before them.
+        self.ends: Any = self.columns.sizes().cumsum() if len(self.entries) else np.zeros(0, np.int64)
+        self.seqs: list[int] = self.entries.seq.tolist()
         self.keys = make_keys(self.entries, self.expires)
-        loose = self.entries.seq[self.entries.loose & ~self.gone].tolist()
-        rows = self.tx.loose(serving.topic.tenant_id, serving.partition, loose) if loose else []
-        self.loose: dict[int, LooseRow] = {row.offset: row for row in rows}
+        self.loose: dict[int, LooseRow] = self._loose_rows() if self.entries.has_loose else {}
         self.at = 0
         self.served = 0
         self.dropped = 0
+
+    def _loose_rows(self) -> dict[int, LooseRow]:
+        there = self.entries.loose if self.gone is None else self.entries.loose & ~self.gone
+        serving = self.serving
+        offsets = self.entries.seq[there].tolist()
+        rows = self.tx.loose(serving.topic.tenant_id, serving.partition, offsets) if offsets else []
+        return {row.offset: row for row in rows}
 
     def give(self, wish: _Wish) -> None:
         """As many of the next messages as a claim may have."""
@@ -238,8 +244,8 @@ class _Round:
         while self.at < len(self.entries) and len(picked) < wish.want:
             at = self.at
             row = None
-            if self.special_list[at]:
-                if self.gone[at]:
+            if self.special is not None and self.special[at]:
+                if self.gone is not None and self.gone[at]:
                     self.at += 1
                     continue
                 row = self.loose.get(self.seqs[at])
@@ -263,23 +269,17 @@ class _Round:
 
     def _fitting(self, wish: _Wish, at: int, most: int, any_yet: bool) -> int:
         """How many ordinary messages from `at` on the claim has room for; the very first always fits."""
-        if most == 1:
-            size = self.size_list[at]
-            if size > wish.budget and any_yet:
-                return 0
-            wish.budget -= size
-            return 1
         stop = min(at + most, len(self.entries))
-        special = np.flatnonzero(self.special[at + 1 : stop])
-        if len(special):
-            stop = at + 1 + int(special[0])
-        ends = np.cumsum(self.sizes[at:stop])
-        fitting = int(np.searchsorted(ends, wish.budget, side="right"))
-        if not fitting and not any_yet:
-            fitting = 1
-        if fitting:
-            wish.budget -= int(ends[fitting - 1])
-        return fitting
+        if self.special is not None and most > 1:
+            special = np.flatnonzero(self.special[at + 1 : stop])
+            if len(special):
+                stop = at + 1 + int(special[0])
+        before = int(self.ends[at - 1]) if at else 0
+        if int(self.ends[stop - 1]) - before > wish.budget:
+            stop = max(int(self.ends.searchsorted(before + wish.budget, side="right")), at if any_yet else at + 1)
+        if stop > at:
+            wish.budget -= int(self.ends[stop - 1]) - before
+        return stop - at
 
     def _lease(self, wish: _Wish, picked: list[int]) -> None:
         serving = self.serving
@@ -317,25 +317,33 @@ class _Round:
         if not self.at:
             return
         self.proposal.consume(self.at)
-        served = self.entries.take(slice(0, self.at))
         if self.tags is not None:
+            served = self.entries.take(slice(self.at))
             self.serving.index.set_clocks(moved(self.serving.index.clocks, served, self.tags[: self.at]))
-        if self.gone[: self.at].any():
-            self._drop(served)
+        if self.gone is not None and self.gone[: self.at].any():
+            self._drop(self.entries.take(slice(self.at)))
 
     def _drop(self, served: Entries) -> None:
         """Forgets what is not delivered."""
         serving = self.serving
         topic, partition = serving.topic, serving.partition
         self.dropped = int(self.gone[: self.at].sum())
-        serving.index.close_holes(self.proposal, self.holes[: self.at])
-        past = self.past[: self.at]
-        if past.any():
+        if self.holes is not None:
+            serving.index.close_holes(self.proposal, self.holes[: self.at])
+        past = None if self.past is None else self.past[: self.at]
+        if past is not None and past.any():
             serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())
             ended_at = int(self.expires[: self.at][past].max())
             note_done(serving.tx, topic, partition, served.seq[past].tolist(), ended_at)
             free(serving.tx, topic, partition, served.lane[past].tolist())
             tell_expired(serving.tx, topic, serving.group, partition, served.seq[past].tolist())
+
+
+def _either(one: Any, other: Any) -> Any:
+    """Which are in one of two masks; None is a mask with none in it."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
 
 
 def _join(plain: Proposal, laned: Proposal) -> Proposal:

@@ -81,9 +81,9 @@ def make_keys(entries: Entries, expires: np.ndarray[Any, Any] | None) -> Keys:
     """The keys of messages about to be claimed, for the first time as far as is known; `expires` None: none ever."""
     return Keys(
         entries.priority.tobytes(),
-        entries.lane.tobytes() if entries.lane.any() else None,
+        entries.lane.tobytes() if entries.has_lanes else None,
         None,
-        entries.loose.tobytes() if entries.loose.any() else None,
+        entries.loose.tobytes() if entries.has_loose else None,
         None if expires is None else expires.tobytes(),
     )
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from ..store.contract import TIMED, GroupRow, TopicRow, Transaction
 from .agenda import GIVE_BACK, TRUNCATE, schedule, schedule_store
-from .block import Place, encode
+from .block import Place
 from .bury import tell_expired
 from .columns import NEVER, Columns
 from .done import note_done
@@ -32,7 +32,7 @@ from .gone import remember_gone
 from .index import Index
 from .lease import live_offsets
 from .limited import free
-from .lookup import every, messages_at
+from .lookup import every, keep_message, messages_at
 from .views import Stored, walk
 
 # Settled messages that a log may hold besides as many as are not.
@@ -50,6 +50,8 @@ _FOLDING_MS = 5_000
 class Look(msgspec.Struct, frozen=True):
     """A queue partition to be looked at closely; nothing past `bound` may go."""
 
+    tenant: str
+    topic: str
     tenant_id: int
     partition: int
     bound: int
@@ -60,6 +62,8 @@ class Emptied(msgspec.Struct, frozen=True):
     all may; and messages that were copied out before and are settled by now.
     """
 
+    tenant: str
+    topic: str
     tenant_id: int
     partition: int
     low: int
@@ -80,7 +84,7 @@ def droppable(tx: Transaction, topic: TopicRow, partition: int, bound: int) -> t
     ended, before = head.next_offset - live, tx.recall(("looked", partition)) or 0
     look = None
     if ended > before and ended - before >= live // 4 and _has_much(tx, topic, partition, settled, low):
-        look = Look(topic.tenant_id, partition, bound)
+        look = Look(topic.tenant, topic.name, topic.tenant_id, partition, bound)
         tx.remember(("looked", partition), ended)
     return max(low, head.first_offset), look
 
@@ -188,7 +192,8 @@ def look_closely(tx: Transaction, look: Look) -> Emptied | None:
             drop.append((meta.base, tuple((meta.base + left).tolist())))
         else:
             low = min(low, meta.base)
-    return Emptied(topic.tenant_id, look.partition, low, tuple(drop), tuple(kept[~needed[kept - start]].tolist()))
+    settled = tuple(kept[~needed[kept - start]].tolist())
+    return Emptied(look.tenant, look.topic, topic.tenant_id, look.partition, low, tuple(drop), settled)
 
 
 def slices_of(emptied: Emptied) -> Iterator[Emptied]:
@@ -239,5 +244,4 @@ def _standing(index: Index, only: int | None = None) -> Iterator[Entries]:
 def keep(tx: Transaction, topic: TopicRow, partition: int, offset: int, columns: Columns) -> None:
     """Copies a message out of its block."""
     published_at = int(columns.numbers("published_at", 0)[0])
-    stored = encode(Place(topic.tenant_id, partition, offset), columns, published_at, [])
-    tx.kept_insert(topic.tenant_id, partition, offset, stored)
+    keep_message(tx, Place(topic.tenant_id, partition, offset), columns, published_at)

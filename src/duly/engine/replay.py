@@ -30,12 +30,12 @@ from ..limits import LIMITS
 from ..message import MADE_ID_MARK, Replayed, StoredMessage
 from ..store.contract import WAITING, GroupRow, JobRow, LeaseRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
-from .block import Place, encode
+from .block import Place
 from .columns import Columns, listed
 from .find import cursor_of, find_group, find_log, head_of
 from .incoming import check_columns
 from .lease import live_offsets, over
-from .lookup import every
+from .lookup import every, keep_message
 from .read import partition_id
 from .record import record_some
 from .stage import remember_job
@@ -162,8 +162,7 @@ def _keep(tx: Transaction, topic: TopicRow, partition: int, command: Replay, bac
             )
         place = Place(topic.tenant_id, partition, offset)
         published_at = command.copies[index].published_at_ms
-        stored = encode(place, columns.slice(index, index + 1), published_at, [])
-        tx.kept_insert(topic.tenant_id, partition, offset, stored)
+        keep_message(tx, place, columns.slice(index, index + 1), published_at)
     schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms + _SWEEP_AFTER_MS)
 
 

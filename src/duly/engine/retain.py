@@ -22,14 +22,15 @@ from msgspec.structs import replace
 
 from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, BlockMeta, GroupRow, TopicRow, Transaction
-from .agenda import ADMIT, ERASE, FORGET, GIVE_BACK, PACK, SOON_MS, TRUNCATE, schedule, schedule_store
-from .block import Place, encode
+from .agenda import ADMIT, ERASE, ERASE_TENANTS, FORGET, GIVE_BACK, PACK, SOON_MS, TRUNCATE, schedule, schedule_store
+from .block import Place
 from .bury import tell
+from .erase import erase_tenants
 from .event_log import pack
 from .find import cursor_of, head_of, set_head
 from .gone import remember_gone
 from .lease import live_offsets
-from .lookup import every
+from .lookup import every, keep_message
 from .pause import is_paused
 from .queue_retain import Look, drop_expired, droppable
 from .read import look_up, offset_at
@@ -42,6 +43,7 @@ _BYTES_A_SLICE = 4 * 1024 * 1024
 _PAGES_A_SLICE = 1024
 # How often a partition is looked at while a group keeps it from being truncated.
 _PINNED_AGAIN_MS = 60_000
+_SEALED_AGAIN_MS = 60_000
 _RECEIPTS_A_SLICE = 10_000
 # A message that is unsettled for so long is copied out of its block, unless there are too many of them.
 _REHOME_AFTER_MS = 60_000
@@ -49,13 +51,20 @@ _REHOMED_MAX = 1000
 
 
 class Chores(msgspec.Struct, frozen=True):
-    """Run what is due."""
+    """Run what is due: of one topic's partition, or of the store itself (`partition` 0, no topic)."""
+
+    tenant: str = ""
+    topic: str | None = None
+    partition: int = 0
 
 
 def run_chores(tx: Transaction, commands: Sequence[Chores]) -> list[Look | Exception | None]:
     """Does the most overdue chore. Answers what should be looked at closely, beside everyone else."""
     look: Look | None = None
     row = tx.agenda_next()
+    if row is not None and row.partition != commands[0].partition:
+        # Something else has become more urgent: whoever asked asks for that next.
+        row = None
     if row is not None and row.due_at <= tx.now_ms and not is_paused(tx):
         tx.agenda_delete(row)
         tx.remember(("head", row.partition) if row.partition else ("agenda", row.chore), None)
@@ -63,9 +72,18 @@ def run_chores(tx: Transaction, commands: Sequence[Chores]) -> list[Look | Excep
     return [look for _ in commands]
 
 
+def put_off(tx: Transaction, commands: Sequence[AgendaRow]) -> list[None]:
+    """A verb: a chore that cannot be done now, for want of a key, is due a minute later; others are not held up."""
+    for row in commands:
+        tx.agenda_delete(row)
+        tx.remember(("head", row.partition) if row.partition else ("agenda", row.chore), None)
+        tx.agenda_put(AgendaRow(row.tenant_id, row.partition, row.chore, tx.now_ms + _SEALED_AGAIN_MS))
+    return [None] * len(commands)
+
+
 def _truncate(tx: Transaction, row: AgendaRow) -> Look | None:
     topic = tx.topic_of_partition(row.partition)
-    if topic is None:
+    if topic is None or topic.shredded:
         return None
     head = head_of(tx, row.tenant_id, row.partition)
     look: Look | None = None
@@ -245,7 +263,7 @@ def rehome(tx: Transaction, topic: TopicRow, partition: int, below: int) -> None
     for offset, block, index in look_up(tx, topic.tenant_id, partition, sorted(set(wanted))).readable:
         place = Place(topic.tenant_id, partition, offset)
         columns = block.columns.slice(index, index + 1)
-        tx.kept_insert(topic.tenant_id, partition, offset, encode(place, columns, block.published_at, []))
+        keep_message(tx, place, columns, block.published_at)
 
 
 def _references(tx: Transaction, topic: TopicRow, partition: int, below: int) -> list[int]:
@@ -315,4 +333,5 @@ _CHORES: dict[str, Callable[[Transaction, AgendaRow], Look | None]] = {
     FORGET: _forget,
     PACK: pack,
     ADMIT: admit_or_sweep,
+    ERASE_TENANTS: erase_tenants,
 }

@@ -31,7 +31,7 @@ def settle(tx: Transaction, commands: Sequence[Settle]) -> list[Verdicts | Excep
     answers: list[Verdicts | Exception] = []
     for command in commands:
         try:
-            topic = find_topic(tx, command.tenant, command.topic)
+            topic = find_topic(tx, command.tenant, command.topic, suspended=True)
             group = find_group(tx, topic, command.group)
         except Error as error:
             answers.append(error)
@@ -49,14 +49,14 @@ class OfConsumer(msgspec.Struct, frozen=True):
     topic: str | None = None
     group: str | None = None
 
-    def groups(self, tx: Transaction) -> list[tuple[TopicRow, GroupRow]]:
+    def groups(self, tx: Transaction, *, suspended: bool = False) -> list[tuple[TopicRow, GroupRow]]:
         """The groups meant. One that is named has to exist."""
-        topic = None if self.topic is None else find_topic(tx, self.tenant, self.topic)
+        topic = None if self.topic is None else find_topic(tx, self.tenant, self.topic, suspended=suspended)
         if topic is not None and self.group is not None:
             return [(topic, find_group(tx, topic, self.group))]
         names = tx.consumer_groups(self.tenant, self.consumer)
         wanted = [pair for pair in names if self.topic in (None, pair[0]) and self.group in (None, pair[1])]
-        topics = [(find_topic(tx, self.tenant, name), group) for name, group in wanted]
+        topics = [(find_topic(tx, self.tenant, name, suspended=suspended), group) for name, group in wanted]
         return [(topic, find_group(tx, topic, group)) for topic, group in topics]
 
 
@@ -72,7 +72,7 @@ def release_consumer(tx: Transaction, command: ReleaseConsumer) -> int:
     """Frees everything that a consumer holds, now; no attempt is counted. Returns how many messages."""
     return sum(
         release_rows(tx, topic, group, _held_rows(tx, topic, group, command.consumer))
-        for topic, group in command.groups(tx)
+        for topic, group in command.groups(tx, suspended=True)
     )
 
 

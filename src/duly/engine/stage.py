@@ -26,6 +26,7 @@ Due times and lifetimes that are durations count from the staging.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -41,7 +42,8 @@ from .find import find_topic, head_of
 from .incoming import Checked
 from .inquiry import ids_in_use
 from .pause import refuse_if_moved
-from .publish import Repeated, Tail, Tails, check_due, check_kind, check_sizes, repeated_ids, route, split
+from .publish import Repeated, Tail, Tails, check_due, check_kind, check_sizes, check_stored, repeated_ids, route, split
+from .seal import bound_to
 
 # Blocks admitted by one transaction: about 10 ms, on a queue 20.
 _LOG_BLOCKS_A_SLICE = 100
@@ -63,6 +65,7 @@ class Stage(msgspec.Struct, frozen=True):
     stage: str
     number: int
     batch: Checked
+    publisher: str = ""
 
 
 class CommitStages(msgspec.Struct, frozen=True):
@@ -89,6 +92,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True):
     chunk: Chunk
     partition: int
     bytes: int
+    publisher: str = ""
 
 
 def check_stage(stage: object, number: object) -> str:
@@ -136,28 +140,38 @@ def _stage(tx: Transaction, command: Stage) -> int:
     columns = _checked(tx, topic, command.batch)
     if row is None:
         row = tx.stage_insert(topic, command.stage, expires_at)
-    _put_down(tx, topic, row, Checked(columns, command.batch.bytes, command.batch.partitions))
+    _put_down(tx, topic, row, Checked(columns, command.batch.bytes, command.batch.partitions), command.publisher)
     row = StageRow(row.id, row.messages + columns.count, row.next_number + 1, expires_at)
     tx.stage_update(row)
     schedule_store(tx, ADMIT, expires_at)
     return row.messages
 
 
-def _put_down(tx: Transaction, topic: TopicRow, row: StageRow, batch: Checked) -> None:
+def _put_down(tx: Transaction, topic: TopicRow, row: StageRow, batch: Checked, publisher: str) -> None:
     """Writes a call's messages as the bodies of blocks to be, by partition."""
     number = row.next_number * _PIECES_A_CALL
+    tenant_id, seal = topic.tenant_id, tx.sealing(topic.tenant_id)
     for partition, columns, _ in split(batch.columns, batch.bytes, route(tx, topic, batch)):
         for part in cut(columns):
-            chunk = encode_chunk(part, lambda body: tx.chunk_insert(topic.tenant_id, body))
-            piece = msgspec.msgpack.encode(Staged(chunk, partition, part.bytes))
-            tx.staged_insert(topic.tenant_id, row.id, number, chunk.number, piece)
+            bound = _place_of(row.id, number, partition)
+            insert = partial(tx.chunk_insert, tenant_id)
+            chunk = encode_chunk(part, insert, tenant=tenant_id, seal=seal, bound=bound)
+            piece = msgspec.msgpack.encode(Staged(chunk, partition, part.bytes, publisher))
+            tx.staged_insert(tenant_id, row.id, number, chunk.number, piece)
             number += 1
+
+
+def _place_of(stage: int, number: int, partition: int) -> bytes:
+    """What a piece is bound to, if it is sealed: it has no place in the log yet."""
+    return bound_to("stage", stage, number, partition)
 
 
 def _checked(tx: Transaction, topic: TopicRow, batch: Checked) -> Columns:
     """What publish would check, now and not in the middle of a commit."""
     if batch.bytes > topic.settings.payload_bytes_max:
         check_sizes(topic, batch.columns)
+    if topic.stored_bytes_max is not None:
+        check_stored(tx, topic, batch.bytes)
     check_kind(topic, batch)
     times = batch.relative or topic.settings.ttl_ms is not None
     columns = batch.columns.at_times(tx.now_ms, topic.settings.ttl_ms) if times else batch.columns
@@ -210,7 +224,7 @@ def _admit(tx: Transaction, topic: TopicRow, job: JobRow) -> JobRow:
     stages = list(job.stages)
     while stages and budget > 0:
         rows = tx.staged(topic.tenant_id, stages[0], budget)
-        for staged, columns, ids, known in _found(tx, topic, rows, tails):
+        for staged, columns, ids, known in _found(tx, topic, stages[0], rows, tails):
             messages, duplicates = _admit_piece(tx, topic, staged, columns, ids, known, tails)
             job = replace(
                 job,
@@ -241,11 +255,14 @@ def remember_job(tx: Transaction, job: JobRow) -> None:
 
 
 def _found(
-    tx: Transaction, topic: TopicRow, rows: Sequence[tuple[int, int, bytes]], tails: Tails
+    tx: Transaction, topic: TopicRow, stage_id: int, rows: Sequence[tuple[int, int, bytes]], tails: Tails
 ) -> Iterator[tuple[Staged, Columns, Ids, Repeated]]:
     """Pieces with their messages, the ids of these, and which of them a queue has already. It is asked once for all."""
-    pieces = [_pieces.decode(stored) for _, _, stored in rows]
-    read = [decode_chunk(piece.chunk, tx.chunk(chunk)) for piece, (_, chunk, _) in zip(pieces, rows, strict=True)]
+    pieces = [_piece(stage_id, number, stored) for number, _, stored in rows]
+    read = [
+        decode_chunk(piece.chunk, tx.chunk(chunk), tenant=topic.tenant_id, unseal=tx.unseal)
+        for piece, (_, chunk, _) in zip(pieces, rows, strict=True)
+    ]
     ids: list[Ids] = [() for _ in read]
     if topic.settings.kind == "queue":
         ids = [columns.values("id") or () for columns in read]
@@ -255,6 +272,14 @@ def _found(
     for piece, columns, some in zip(pieces, read, ids, strict=True):
         # Of two with one id the first has been admitted by now, and its id is pending.
         yield piece, columns, some, repeated_ids(some, pending, used) if some else {}
+
+
+def _piece(stage_id: int, number: int, stored: bytes) -> Staged:
+    """A piece as its row says; what is sealed is bound to where it lies, whatever it says of that."""
+    piece = _pieces.decode(stored)
+    if not piece.chunk.key:
+        return piece
+    return replace(piece, chunk=replace(piece.chunk, bound=_place_of(stage_id, number, piece.partition)))
 
 
 def _admit_piece(
@@ -272,7 +297,7 @@ def _admit_piece(
     tail = tails.get(partition)
     if tail is None:
         tail = tails[partition] = Tail(topic, partition, head_of(tx, topic.tenant_id, partition))
-    first = tail.add("", columns, columns.bytes, chunk)
+    first = tail.add("", columns, columns.bytes, chunk, staged.publisher)
     pending = tails.ids[topic.id]
     for at, text in enumerate(ids, first):
         if text is not None:
@@ -294,7 +319,12 @@ def admit_or_sweep(tx: Transaction, _: AgendaRow) -> None:
     """The chore: goes on with what somebody decided and left, or frees what nobody wanted."""
     job = tx.job_under_way()
     if job is not None:
-        _admit(tx, find_topic(tx, tx.tenant_name(job.tenant_id), job.topic), job)
+        topic = find_topic(tx, tx.tenant_name(job.tenant_id), job.topic, suspended=True, shredded=True)
+        if topic.shredded:
+            # Nobody can read what was decided upon; other jobs wait behind it.
+            remember_job(tx, replace(job, stages=()))
+        else:
+            _admit(tx, topic, job)
         schedule_store(tx, ADMIT, tx.now_ms)
         return
     expired = tx.stage_expired()

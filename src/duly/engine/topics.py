@@ -8,12 +8,21 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import InvalidArgument, StaleVersion, TopicExists, TopicNotEmpty
-from ..store.contract import Head, QueueRow, TopicRow, Transaction
+from ..errors import (
+    InvalidArgument,
+    QuotaExceeded,
+    StaleVersion,
+    TopicExists,
+    TopicNotEmpty,
+)
+from ..grants import NOBODY, By
+from ..store.contract import Head, QueueRow, TenantRow, TopicRow, Transaction
 from ..tenant import check_name
 from ..topic import GroupSettings, PartitionDescription, TopicDescription, TopicSettings
-from .agenda import ERASE, TRUNCATE, note_created, schedule
-from .find import QUEUE_GROUP, find_group, find_topic, head_of, set_cursor, set_head
+from .agenda import TRUNCATE, note_created, schedule
+from .audit import note_done
+from .erase import drop_topic
+from .find import QUEUE_GROUP, find_group, find_owner, find_topic, head_of, set_cursor, set_head
 from .inquiry import count_standing
 from .limited import is_limited, leave_lanes
 from .pause import is_paused
@@ -29,6 +38,7 @@ class CreateTopic(msgspec.Struct, frozen=True):
     topic: str
     settings: TopicSettings
     exist_ok: bool
+    by: By = NOBODY
 
 
 class OfTopic(msgspec.Struct, frozen=True):
@@ -44,6 +54,8 @@ class DescribeTopic(OfTopic, frozen=True):
 
 class PurgeTopic(OfTopic, frozen=True):
     """Drop a topic's messages."""
+
+    by: By = NOBODY
 
 
 class ListTopics(msgspec.Struct, frozen=True):
@@ -62,6 +74,7 @@ class UpdateTopic(msgspec.Struct, frozen=True):
     changes: Mapping[str, Any]
     paused: bool | None = None
     version: int | None = None
+    by: By = NOBODY
 
 
 class DeleteTopic(msgspec.Struct, frozen=True):
@@ -70,6 +83,7 @@ class DeleteTopic(msgspec.Struct, frozen=True):
     tenant: str
     topic: str
     force: bool
+    by: By = NOBODY
 
 
 class Archived(msgspec.Struct, frozen=True):
@@ -84,6 +98,7 @@ class Archived(msgspec.Struct, frozen=True):
     offset: int
     incarnation: str | None = None
     partition_id: int | None = None
+    by: By = NOBODY
 
 
 def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
@@ -91,13 +106,16 @@ def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
     check_name(command.topic, "topic name")
     if command.topic.startswith("$"):
         raise InvalidArgument("Topic names that begin with '$' are Duly's own.")
+    owner = find_owner(tx, command.tenant)
     existing = tx.topic_find(command.tenant, command.topic)
     if existing is None:
+        _check_room(tx, owner)
         existing = tx.topic_insert(command.tenant, command.topic, command.settings)
         if command.settings.kind == "queue":
             tx.group_insert(existing, QUEUE_GROUP, GroupSettings())
         note_created(tx, existing)
         record(tx, existing, "topic_created", facts={"kind": command.settings.kind})
+        note_done(tx, existing.tenant_id, command)
     elif not command.exist_ok:
         raise TopicExists(f"Topic {command.topic!r} exists. Use update_topic, or pass exist_ok=True.")
     elif existing.settings != command.settings:
@@ -106,6 +124,12 @@ def create_topic(tx: Transaction, command: CreateTopic) -> TopicDescription:
             f"({_differences(existing.settings, command.settings)}). Use update_topic, or another name."
         )
     return describe(tx, existing)
+
+
+def _check_room(tx: Transaction, owner: TenantRow | None) -> None:
+    most = None if owner is None else owner.settings.topics
+    if owner is not None and most is not None and tx.topic_count(owner.id) >= most:
+        raise QuotaExceeded(f"The tenant has as many topics as it may: {most}. Delete one, or have the quota raised.")
 
 
 def _differences(before: TopicSettings, after: TopicSettings) -> str:
@@ -136,6 +160,7 @@ def update_topic(tx: Transaction, command: UpdateTopic) -> TopicDescription:
     if settings.kept != topic.settings.kept:
         for partition in topic.partitions:
             schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
+    note_done(tx, topic.tenant_id, command)
     return describe(tx, changed)
 
 
@@ -149,20 +174,13 @@ def _change_lanes(tx: Transaction, topic: TopicRow, changed: TopicRow) -> None:
 
 def delete_topic(tx: Transaction, command: DeleteTopic) -> None:
     """Removes a topic with its groups. Its blocks are erased by a chore soon after."""
-    topic = find_topic(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic, shredded=True)
     if not command.force:
         left = sum(_messages(tx, topic, partition) for partition in topic.partitions)
         if left:
             raise TopicNotEmpty(f"Topic {topic.name!r} has {left} messages. Purge it first, or delete with force=True.")
-    for group in tx.group_list(topic.id):
-        tx.group_delete(topic, group)
-        tx.remember(("group", topic.id, group.name), None)
-    tx.topic_delete(topic)
-    record(tx, topic, "topic_deleted")
-    tx.remember(("topic", topic.tenant, topic.name), None)
-    for partition in topic.partitions:
-        schedule(tx, topic.tenant_id, partition, ERASE, tx.now_ms)
-    tx.aftermath.rings.update(topic.partitions)
+    drop_topic(tx, topic)
+    note_done(tx, topic.tenant_id, command)
 
 
 def purge_topic(tx: Transaction, command: PurgeTopic) -> int:
@@ -189,6 +207,7 @@ def purge_topic(tx: Transaction, command: PurgeTopic) -> int:
         count = head.next_offset - head.first_offset
         record(tx, topic, "purged", partition=partition, offset=head.first_offset, count=count)
     tx.aftermath.rings.update(topic.partitions)
+    note_done(tx, topic.tenant_id, command, messages=dropped)
     return dropped
 
 
@@ -211,6 +230,7 @@ def archived(tx: Transaction, command: Archived) -> None:
     if command.offset > head.archived_to:
         set_head(tx, topic.tenant_id, partition, replace(head, archived_to=command.offset))
         schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
+        note_done(tx, topic.tenant_id, command)
 
 
 def _check_same(tx: Transaction, command: Archived, partition: int) -> None:
@@ -237,7 +257,7 @@ def _heads(tx: Transaction, topic: TopicRow) -> list[Head]:
 
 def describe_topic(tx: Transaction, command: DescribeTopic) -> TopicDescription:
     """A topic as it stands."""
-    return describe(tx, find_topic(tx, command.tenant, command.topic))
+    return describe(tx, find_topic(tx, command.tenant, command.topic, suspended=True, shredded=True))
 
 
 def list_topics(tx: Transaction, command: ListTopics) -> list[str]:

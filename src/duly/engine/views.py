@@ -81,7 +81,7 @@ class Fresh:
         self.kind = kind
         self.entries = entries
         self.young = young
-        self._fetch = fetch
+        self.fetch = fetch
         # Given when the messages are at hand already, in the order of the entries.
         self.columns = columns
         self.pos = 0
@@ -96,7 +96,7 @@ class Fresh:
     def messages(self, count: int) -> Columns:
         if self.columns is not None:
             return self.columns.slice(self.pos, min(self.pos + count, len(self.entries)))
-        return self._fetch(self.peek(count))
+        return self.fetch(self.peek(count))
 
     def light(self, read: Callable[[Entries], Columns]) -> Columns:
         """The messages of all that is left, as a run carries them; `read` knows how, if they are not at hand."""
@@ -363,6 +363,9 @@ class Proposal(msgspec.Struct):
 
     def messages(self, count: int) -> Columns:
         """The messages of the first entries, in order."""
+        if all(isinstance(view, Fresh) and view.columns is None for view in self.views):
+            # All of it is read from the log, wherever it stands here: in one go, and in this order.
+            return self.views[0].fetch(self.entries if count == len(self.entries) else self.entries.take(slice(count)))
         origin, place = self.origin[:count], self.place[:count]
         counts = np.bincount(origin, minlength=len(self.views))
         starts = np.concatenate(([0], np.cumsum(counts)[:-1]))

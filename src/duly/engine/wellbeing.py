@@ -41,7 +41,7 @@ def check_health(tx: Transaction, command: CheckHealth) -> list[GroupHealth]:
         names = [command.topic]
     else:
         names = tx.topic_list(command.tenant, command.after, command.limit)
-    return [one for name in names for one in _of_topic(tx, find_topic(tx, command.tenant, name))]
+    return [one for name in names for one in _of_topic(tx, find_topic(tx, command.tenant, name, suspended=True))]
 
 
 def _of_topic(tx: Transaction, topic: TopicRow) -> list[GroupHealth]:

@@ -15,14 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ..broker.broker import LOOK_S, Broker
+from ..broker.entry import Entry
 from ..client.port import Watch
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.tail import Tail, Tailed
 from ..errors import Timeout
+from .shown import shown_in
 
-# How long nobody notices that a client left that would only be told.
-_IDLE_SLICE_S = 5.0
+# How long nobody notices that a client left that would only be told, or may not stay.
+_IDLE_SLICE_S = 2.0
 
 
 class Left(Exception):
@@ -32,16 +34,25 @@ class Left(Exception):
 class Caller:
     """The client of one call."""
 
-    def __init__(self, broker: Broker, is_gone: Callable[[], bool]) -> None:
-        self._broker = broker
+    def __init__(self, entry: Entry, is_gone: Callable[[], bool], check_open: Callable[[], None]) -> None:
+        self.entry = entry
         self.is_gone = is_gone
+        # Raises Closed when nothing more is to be done for it here.
+        self.check_open = check_open
         # What was claimed and is not yet on its way.
         self._claimed: tuple[Claim, Claimed] | None = None
 
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.entry.leave_broker()
+
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float) -> Claimed:
         """Claims for the caller, in turn. Raises Left."""
+        command = self.entry.admit(command)
         try:
-            claimed = self._broker.claim(command, wait_until=wait_until, deadline=deadline, is_gone=self.is_gone)
+            claimed = self.entry.claim(command, wait_until=wait_until, deadline=deadline, is_gone=self.is_gone)
         except Timeout:
             if self.is_gone():
                 raise Left from None
@@ -51,7 +62,7 @@ class Caller:
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         """Looks whether a log has grown, until it has. Raises Left."""
         while True:
-            tailed = self._broker.tail(command, wait_until=min(wait_until, monotonic_s() + LOOK_S))
+            tailed = self.entry.tail(command, wait_until=min(wait_until, monotonic_s() + LOOK_S))
             if tailed.grown or monotonic_s() >= wait_until:
                 return tailed
             self._check_staying()
@@ -68,7 +79,8 @@ class Caller:
     def _check_staying(self) -> None:
         if self.is_gone():
             raise Left
-        self._broker.check_open()
+        self.entry.verdict()
+        self.check_open()
 
     # What is claimed and not yet sent
 
@@ -86,9 +98,11 @@ class Caller:
         """The answer cannot be sent: its messages are due again."""
         held, self._claimed = self._claimed, None
         if held is not None:
-            self._broker.release(*held)
+            self.entry.release(*held)
 
 
-def caller_of(broker: Broker, context: Any) -> Caller:
-    """The caller that a call's context of Flight's knows."""
-    return Caller(broker, context.is_cancelled)
+def caller_of(broker: Broker, context: Any, check_open: Callable[[], None]) -> Caller:
+    """The caller that a call's context of Flight's knows, let in. Raises Unauthenticated."""
+    entry = Entry(broker, shown_in(context), context.peer())
+    entry.verdict()
+    return Caller(entry, context.is_cancelled, check_open)

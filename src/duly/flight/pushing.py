@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from ..broker.broker import Broker
+from ..broker.authority import REMEMBERED_S
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..errors import Closed, Error, LimitExceeded
@@ -42,8 +42,9 @@ _credits = msgspec.msgpack.Decoder(Credit)
 class Push:
     """One consumer's push."""
 
-    def __init__(self, broker: Broker, caller: Caller, reader: Any, writer: Any) -> None:
-        self._broker = broker
+    def __init__(self, caller: Caller, reader: Any, writer: Any) -> None:
+        self._entry = caller.entry
+        self._broker = caller.entry.broker
         self._caller = caller
         self._reader = reader
         self._writer = writer
@@ -55,7 +56,7 @@ class Push:
         """Pushes until the consumer leaves, or something fails, which is told last."""
         self._writer.begin(claims.delivered_schema())
         try:
-            command: Claim = decode_command("claim", memoryview(self._read() or b""))
+            command: Claim = self._entry.admit(decode_command("claim", memoryview(self._read() or b"")))
         except Error as error:
             self._tell(error)
             return
@@ -118,10 +119,11 @@ class Push:
                 answers.append(answer)
                 self._changed.notify_all()
 
-        self._broker.check_open()
-        waiter = self._broker.submit_claim(command, wait_until=monotonic_s() + _WAIT_S, then=then)
-        with self._changed:
-            self._changed.wait_for(lambda: self._over or answers, timeout=_WAIT_S + 10)
+        self._caller.check_open()
+        waiter = self._entry.submit_claim(command, wait_until=monotonic_s() + _WAIT_S, then=then)
+        refused = self._wait_for(command, answers)
+        if refused is not None and self._entry.leave(waiter):
+            raise refused
         if not answers and self._broker.leave(waiter):
             return None
         with self._changed:
@@ -133,6 +135,19 @@ class Push:
             self._broker.release(command, answers[0])
             return None
         return answers[0]
+
+    def _wait_for(self, command: Claim, answers: list[Any]) -> Error | None:
+        """Waits for the answer, or until the consumer leaves; or may not stay: then why."""
+        until = monotonic_s() + _WAIT_S + 10
+        while monotonic_s() < until:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._over or answers, timeout=REMEMBERED_S):
+                    return None
+            try:
+                self._entry.admit(command)
+            except Error as error:
+                return error
+        return None
 
     def _push(self, command: Claim, claimed: Claimed) -> None:
         handed, batch = claims.to_wire(claimed, arrow=True)

@@ -9,15 +9,14 @@ OffsetTruncated, and never a gap (of a queue see engine/stretch.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from ..broker.broker import Broker
-from ..engine.stretch import Stretch, read_piece
+from ..broker.entry import Entry
+from ..engine.stretch import Stretch
 from ..engine.stretch_arrow import READ_SCHEMA, read_pieces, read_schema
 from ..engine.topics import DescribeTopic
 from ..errors import Error
@@ -41,11 +40,10 @@ def read_ticket(ticket: bytes) -> Stretch:
     return stretch
 
 
-def stream(broker: Broker, stretch: Stretch) -> Any:
+def stream(entry: Entry, stretch: Stretch) -> Any:
     """What DoGet answers with. What is wrong with the stretch is raised now, not in the middle of the stream."""
     schema = read_schema(stretch.columns)
-    look = partial(broker.look, read_piece)
-    return flight.GeneratorStream(schema, _told(read_pieces(look, stretch, look(stretch))))
+    return flight.GeneratorStream(schema, _told(read_pieces(entry.piece, stretch, entry.piece(stretch))))
 
 
 def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -59,13 +57,15 @@ def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise to_status(error) from None
 
 
-def flight_info(broker: Broker, descriptor: Any) -> flight.FlightInfo:
+def flight_info(entry: Entry, descriptor: Any) -> flight.FlightInfo:
     """A topic's tickets, one a partition."""
     with unpacking("The descriptor's command is msgpack of tenant and topic"):
         asked = _topics.decode(descriptor.command or b"")
     for name in ("tenant", "topic"):
         CHECKS[name](getattr(asked, name), name)
-    topic: TopicDescription = broker.do(asked, deadline=None)
+    # What its tickets are good for.
+    entry.foresee((Stretch,), asked.tenant, asked.topic)
+    topic: TopicDescription = entry.do(asked, deadline=None)
     stretches = [
         Stretch(asked.tenant, asked.topic, part.partition, part.first_offset, part.next_offset)
         for part in topic.partitions

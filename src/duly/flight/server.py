@@ -20,7 +20,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from ..broker.broker import Broker
-from ..errors import Error, InvalidArgument
+from ..broker.certificates import Certificate
+from ..errors import Closed, Error, InvalidArgument
 from ..events import log
 from ..wire import batches
 from ..wire.claims import delivered_schema
@@ -30,6 +31,7 @@ from .caller import Caller, Left, caller_of
 from .pushing import Push
 from .reading import flight_info, read_ticket, stream
 from .session import Session, hello, perform, publish, read_chunk, told
+from .shown import MIDDLEWARE, HeadersFactory
 from .statuses import to_status
 from .streams import Streams, forget, size_of
 
@@ -40,8 +42,8 @@ def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(handler)
     def call(self: FlightServer, context: Any, *given: Any) -> Any:
         try:
-            with self.streams_open.one():
-                return handler(self, caller_of(self.broker, context), *given)
+            with self.streams_open.one(), caller_of(self.broker, context, self.check_staying) as caller:
+                return handler(self, caller, *given)
         except Left:
             return None
         except Exception as error:
@@ -57,10 +59,31 @@ def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves one broker until `shutdown`."""
 
-    def __init__(self, broker: Broker, host: str, port: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        host: str,
+        port: int,
+        *,
+        certificate: Certificate | None = None,
+        streams: Streams | None = None,
+    ) -> None:
         self.broker = broker
-        self.streams_open = Streams()
-        super().__init__(f"grpc://{host}:{port}")
+        # Shared by the servers that follow one another on a port.
+        self.streams_open = streams or Streams()
+        self.retired = False
+        scheme, options = ("grpc", {}) if certificate is None else ("grpc+tls", _tls(certificate))
+        super().__init__(f"{scheme}://{host}:{port}", middleware={MIDDLEWARE: HeadersFactory()}, **options)
+
+    def retire(self) -> None:
+        """Another server takes its place: sessions end after their present request."""
+        self.retired = True
+
+    def check_staying(self) -> None:
+        """Raises Closed when nothing more is done on this server's streams."""
+        self.broker.check_open()
+        if self.retired:
+            raise Closed("The broker has a new certificate. Nothing was done; connect again.")
 
     @property
     def streams(self) -> int:
@@ -72,11 +95,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """A session."""
         self.broker.check_open()
         if descriptor.command == CONSUME:
-            Push(self.broker, caller, reader, writer).run()
+            Push(caller, reader, writer).run()
             return
         if descriptor.command != SESSION:
             raise InvalidArgument(f"There is no such exchange. Ask for the command {SESSION!r} or {CONSUME!r}.")
-        Session(self.broker, caller, reader, writer, self.streams_open).run()
+        Session(caller, reader, writer, self.streams_open).run()
 
     @_call
     def do_put(self, caller: Caller, _descriptor: Any, reader: Any, writer: Any) -> None:
@@ -89,27 +112,28 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if chunk is None:
             return None
         with self.streams_open.at_work():
-            writer.write(encode(self._published(chunk)))
+            writer.write(encode(self._published(caller, chunk)))
         return size_of(chunk)
 
-    def _published(self, chunk: Any) -> Answer:
+    def _published(self, caller: Caller, chunk: Any) -> Answer:
         try:
+            caller.check_open()
             if chunk.app_metadata is None or chunk.data is None:
                 raise InvalidArgument("A batch to publish comes with its description, msgpack in app_metadata.")
             described = batches.decode(memoryview(chunk.app_metadata))
-            return Answer(body=msgspec.Raw(encode(publish(self.broker, described, chunk.data))))
+            return Answer(body=msgspec.Raw(encode(publish(caller.entry, described, chunk.data))))
         except Exception as error:
             return Answer(fault=told(error, "a publish failed"))
 
     @_call
-    def do_get(self, _caller: Caller, ticket: Any) -> Any:
+    def do_get(self, caller: Caller, ticket: Any) -> Any:
         """A stretch of a log."""
-        return stream(self.broker, read_ticket(ticket.ticket))
+        return stream(caller.entry, read_ticket(ticket.ticket))
 
     @_call
-    def get_flight_info(self, _caller: Caller, descriptor: Any) -> flight.FlightInfo:
+    def get_flight_info(self, caller: Caller, descriptor: Any) -> flight.FlightInfo:
         """The tickets of a topic."""
-        return flight_info(self.broker, descriptor)
+        return flight_info(caller.entry, descriptor)
 
     @_call
     def do_action(self, caller: Caller, action: Any) -> Iterator[flight.Result]:
@@ -119,15 +143,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """
         with self.streams_open.at_work():
             if action.type == "hello":
-                return iter([flight.Result(encode(hello(self.broker)))])
+                return iter([flight.Result(encode(hello(caller.entry)))])
             body = action.body.to_pybytes() if action.body is not None else b""
-            answer, batch = perform(self.broker, caller, Request(action.type, msgspec.Raw(body)))
+            answer, batch = perform(caller, Request(action.type, msgspec.Raw(body)))
             if caller.is_gone():
                 caller.give_back()
             found = [flight.Result(answer)]
             return iter(found if batch is None else [*found, flight.Result(_stream(batch))])
 
-    def list_actions(self, _context: Any) -> list[tuple[str, str]]:
+    @_call
+    def list_actions(self, _caller: Caller) -> list[tuple[str, str]]:
         """The operations."""
         described = [(name, (kind.__doc__ or "").strip()) for name, kind in sorted(COMMANDS.items())]
         return [("hello", "Who is here, and what time it is."), *described]
@@ -144,6 +169,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def finish(self, seconds: float) -> None:
         """Waits until what is under way is answered, for so long at most. Streams may stay open, idle."""
         self.streams_open.finish(seconds)
+
+
+def _tls(certificate: Certificate) -> dict[str, Any]:
+    """Flight's options. gRPC's own floor is TLS 1.2, with forward secrecy and authenticated encryption alone."""
+    options: dict[str, Any] = {"tls_certificates": [(certificate.chain, certificate.key)]}
+    if certificate.client_ca is not None:
+        options |= {"verify_client": True, "root_certificates": certificate.client_ca}
+    return options
 
 
 def _stream(batch: Any) -> Any:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from .. import __version__
-from ..broker.broker import Broker
+from ..broker.entry import Entry
 from ..client.port import Watch
 from ..clock import monotonic_s
 from ..engine.claimed import Claim
@@ -42,26 +42,26 @@ class Session:
 
     def __init__(
         self,
-        broker: Broker,
         caller: Caller,
         reader: Any,
         writer: Any,
         streams: Streams,
     ) -> None:
-        self._broker = broker
+        self._entry = caller.entry
+        self._broker = caller.entry.broker
         self._caller = caller
         self._streams = streams
         self._reader = reader
         self._writer = writer
         self._begun = False
         # The peers that the client knows of.
-        self._told = broker.peers
+        self._told = self._broker.peers
         # The least recently used first: a line that is passed on from watch to watch forgets the old ones.
         self._watches: OrderedDict[tuple[str, str, str, str], Watch] = OrderedDict()
 
     def run(self) -> None:
         """Answers until the client leaves. Raises InvalidArgument when it sends what is no stream of Arrow's."""
-        greeting = hello(self._broker)
+        greeting = hello(self._entry)
         self._told = greeting.peers
         self._writer.write_metadata(encode(greeting))
         # Nothing of the last request is held while the next is waited for: that may be for days.
@@ -116,14 +116,14 @@ class Session:
         return Answer(body=msgspec.Raw(body)), batch
 
     def _perform(self, request: Request, sent: pa.RecordBatch | None) -> tuple[bytes, pa.RecordBatch | None]:
+        self._caller.check_open()
         if request.name in ("publish", "stage"):
-            return encode(publish(self._broker, batches.decode(request.body), sent)), None
+            return encode(publish(self._entry, batches.decode(request.body), sent)), None
         if sent is not None:
             raise InvalidArgument(f"{request.name} takes no record batch.")
         if request.name not in ("look", "await"):
-            return perform(self._broker, self._caller, request)
-        command = decode_command("claim", request.body)
-        self._broker.check_open()
+            return perform(self._caller, request)
+        command = self._entry.admit(decode_command("claim", request.body))
         self._broker.check_ready()
         watch = self._watch(command)
         if request.name == "await":
@@ -138,7 +138,7 @@ class Session:
         if key not in self._watches:
             while len(self._watches) >= _WATCHES_MAX:
                 self._watches.popitem(last=False)
-            self._watches[key] = self._broker.watch(command)
+            self._watches[key] = self._entry.watch(command)
         self._watches.move_to_end(key)
         return self._watches[key]
 
@@ -167,9 +167,11 @@ def told(error: Exception, what: str) -> Fault:
     return to_fault(error)
 
 
-def hello(broker: Broker) -> Hello:
-    """Who and when it is."""
-    return Hello(PROTOCOL, __version__, broker.incarnation, broker.now_ms(), broker.peers)
+def hello(entry: Entry) -> Hello:
+    """Who and when it is, and whose the caller's key is."""
+    entry.check("hello")
+    broker = entry.broker
+    return Hello(PROTOCOL, __version__, broker.incarnation, broker.now_ms(), broker.peers, entry.own_tenant())
 
 
 def read_request(metadata: Any) -> Request:
@@ -183,14 +185,15 @@ def read_request(metadata: Any) -> Request:
     return request
 
 
-def perform(broker: Broker, caller: Caller, request: Request) -> tuple[bytes, pa.RecordBatch | None]:
+def perform(caller: Caller, request: Request) -> tuple[bytes, pa.RecordBatch | None]:
     """Does what is asked; returns the answer's body and the record batch that goes with it."""
-    broker.check_open()
+    entry = caller.entry
+    entry.broker.check_open()
     deadline = monotonic_s() + request.timeout_ms / 1000
     if request.name in ("publish", "stage"):
-        return encode(publish(broker, batches.decode(request.body), None)), None
+        return encode(publish(entry, batches.decode(request.body), None)), None
     if request.name in ("clock", "accept_clock", "examine", "cluster"):
-        return encode(_of_store(broker, request.name, deadline)), None
+        return encode(_of_store(entry, request.name, deadline)), None
     command = decode_command(request.name, request.body)
     wait_until = monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000 if request.wait_ms else None
     if isinstance(command, Claim):
@@ -199,29 +202,29 @@ def perform(broker: Broker, caller: Caller, request: Request) -> tuple[bytes, pa
         return encode(handed), batch
     if isinstance(command, Tail) and wait_until is not None:
         return encode(caller.tail(command, wait_until=wait_until)), None
-    answer = broker.do(command, deadline=deadline)
+    answer = entry.do(command, deadline=deadline)
     if isinstance(command, Held):
         return encode([claims.to_wire(claimed, packed_bytes_max=2**62)[0] for claimed in answer]), None
     return encode(answer), None
 
 
-def _of_store(broker: Broker, name: str, deadline: float) -> Any:
+def _of_store(entry: Entry, name: str, deadline: float) -> Any:
     """What concerns the store as a whole."""
     if name == "examine":
-        return list(broker.examine())
+        return list(entry.examine())
     if name == "cluster":
-        return broker.members(deadline=deadline)
+        return entry.members(deadline=deadline)
     if name == "accept_clock":
-        broker.accept_clock(deadline=deadline)
-    return broker.clock()
+        entry.accept_clock(deadline=deadline)
+    return entry.clock()
 
 
-def publish(broker: Broker, published: batches.Published, batch: pa.RecordBatch | None) -> Any:
+def publish(entry: Entry, published: batches.Published, batch: pa.RecordBatch | None) -> Any:
     """Publishes what came with its description, or stages it."""
-    broker.check_open()
+    entry.broker.check_open()
     deadline = monotonic_s() + min(max(published.timeout_ms, 1), _TIMEOUT_MS_MAX) / 1000
     if published.stage:
         staged = batches.stage_from_wire(published, batch)
-        return broker.do(staged, deadline=deadline, cost=staged.batch.bytes)
+        return entry.do(staged, deadline=deadline, cost=staged.batch.bytes)
     command = batches.from_wire(published, batch)
-    return broker.do(command, deadline=deadline, cost=command.batch.bytes, publish_id=command.publish_id)
+    return entry.do(command, deadline=deadline, cost=command.batch.bytes, publish_id=command.publish_id)

@@ -9,7 +9,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ..broker.certificates import peer_names
 from ..limits import LIMITS
+from .endpoint import PEER
 from .problems import Refused, problem_of
 
 
@@ -22,9 +24,12 @@ class Connection(HttpToolsProtocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        # Who the client's certificate names.
+        self._peer: tuple[str, ...] = ()
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._peer = peer_names(transport.get_extra_info("peercert"))
         if len(self.connections) > LIMITS.connections_max:
             self._refuse("overloaded", "Too many connections are open. Back off and try again.")
             return
@@ -47,6 +52,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope.setdefault("extensions", {})[PEER] = {"names": self._peer}
         if self._header_timer is None:
             self._await_header()
 

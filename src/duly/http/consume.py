@@ -160,7 +160,7 @@ async def claim(call: Call) -> Deliveries:
         wanted.lease_ms,
     )
     wait_until = monotonic_s() + wanted.wait_ms / 1000 if wanted.wait_ms else None
-    return delivered(await call.home.crossing.claim(command, wait_until=wait_until, receive=call.receive))
+    return delivered(await call.home.crossing.claim(call.entry, command, wait_until=wait_until, receive=call.receive))
 
 
 def _group(group: str | None) -> str:
@@ -273,7 +273,7 @@ async def _settle(
     wanted = read_tokens(_texts(call.body))
     commands = [Settle(call.tenant, own, topic, group, verdict, some, delay_ms, reason) for own, some in wanted.items()]
     try:
-        answers = await asyncio.gather(*(call.home.crossing.do(command) for command in commands))
+        answers = await asyncio.gather(*(call.do(command) for command in commands))
     except TimeoutError:
         raise Timeout(
             "It is unknown whether this was done. Repeat it; what was done is then answered as lost."
@@ -327,5 +327,5 @@ def held(call: Call) -> HeldDeliveries:
     """Give a restarted consumer its unexpired leases back, and fence its former self off."""
     name = check_name(call.path["consumer"], "consumer name", LIMITS.consumer_chars_max)
     command = Held(call.tenant, name, call.body.topic, call.body.group)
-    found: list[Claimed] = call.broker.do(command, deadline=monotonic_s() + 30)
+    found: list[Claimed] = call.entry.do(command, deadline=monotonic_s() + 30)
     return HeldDeliveries([delivered(claimed) for claimed in found])

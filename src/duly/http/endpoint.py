@@ -15,16 +15,20 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from ..broker.authority import NOTHING, Shown, bearer
 from ..broker.broker import Broker
+from ..broker.entry import Entry
 from ..client.client import Client
-from ..errors import Busy
+from ..errors import Busy, Denied, Unauthenticated
 from ..limits import LIMITS
-from ..tenant import DEFAULT_TENANT, check_name
+from ..tenant import check_name
 from .body import Left, Receive, Share, UnderWay, has_body, read_body
 from .crossing import Crossing
 from .problems import Refused, invalid, problem_of
 from .reply import JSON, Reply
 
+# The extension of a request's scope that says who its client is by certificate: {"names": (…)}, empty without one.
+PEER = "duly.peer"
 OCTETS = "application/octet-stream"
 
 _WATCHERS = 8
@@ -40,6 +44,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     tag: str
     does: tuple[type, ...] = ()
+    # Of one that does none of those: what it is called in RIGHTS (broker/authority.py).
+    call: str | None = None
+    # For anybody who gets here, without a key: it tells how the broker is, and nothing of the store.
+    public: bool = False
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
     # Takes raw bytes too, described by these query parameters.
@@ -85,10 +93,13 @@ def endpoint(method: str, path: str, **facts: Any) -> Callable[[Callable[[Call],
 class Call:
     """One request, understood."""
 
-    __slots__ = ("body", "headers", "home", "octets", "path", "query", "receive", "scope", "tenant")
+    __slots__ = ("body", "entry", "headers", "home", "octets", "path", "query", "receive", "scope", "tenant")
 
-    def __init__(self, home: Home, scope: Mapping[str, Any], receive: Receive, headers: Mapping[bytes, bytes]) -> None:
+    def __init__(
+        self, home: Home, entry: Entry, scope: Mapping[str, Any], receive: Receive, headers: Mapping[bytes, bytes]
+    ) -> None:
         self.home = home
+        self.entry = entry
         self.scope = scope
         self.receive = receive
         self.headers = headers
@@ -101,12 +112,17 @@ class Call:
 
     @property
     def broker(self) -> Broker:
+        """For how it is; what is asked of it goes by the entry."""
         return self.home.broker
 
     @property
     def client(self) -> Client:
-        """The Python API for this request's tenant."""
-        return self.home.broker.client(self.tenant)
+        """The Python API for this request's caller."""
+        return self.entry.client(self.tenant)
+
+    async def do(self, command: Any, *, cost: int = 0, publish_id: str = "") -> Any:
+        """Has one writing operation done, without a thread."""
+        return await self.home.crossing.do(self.entry, command, cost=cost, publish_id=publish_id)
 
     @property
     def topic(self) -> str:
@@ -151,11 +167,28 @@ class Home:
 
     def __init__(self, broker: Broker, bytes_max: int = LIMITS.requests_bytes_max) -> None:
         self.broker = broker
-        self.crossing = Crossing(broker)
+        self.crossing = Crossing(self.renew)
         self.under_way = UnderWay(bytes_max)
         self.threads = Threads(LIMITS.calls_at_once_max, "duly-http")
         # For those who wait at the end of a log: they must not take the threads of others.
         self.watchers = Threads(_WATCHERS, "duly-http-tail")
+
+    async def enter(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> Entry:
+        """The caller, let in. Raises Unauthenticated."""
+        entry = Entry(self.broker, _shown(scope, headers), (scope.get("client") or ("",))[0])
+        await self._pinned(entry)
+        return entry
+
+    async def renew(self, entry: Entry) -> None:
+        """Asks anew who it is. Raises Unauthenticated."""
+        await self._pinned(entry)
+
+    async def _pinned(self, entry: Entry) -> None:
+        # To ask the store may take a moment, in which the loop has other things to do.
+        if entry.is_known():
+            entry.pin()
+        else:
+            await self.threads.run(entry.pin)
 
     def close(self) -> None:
         """Lets the threads go."""
@@ -184,6 +217,7 @@ class Resource:
             share.give_back()
 
     async def _reply(self, scope: Any, receive: Receive, share: Share) -> Reply:
+        call: Call | None = None
         try:
             one = self._methods.get(scope["method"])
             if one is None:
@@ -191,17 +225,22 @@ class Resource:
             if not one.always:
                 self._home.broker.check_open()
             call = await self._understood(one, scope, receive, share)
+            _authorise(one, call)
             answer = await (one.run(call) if one.waits else self._home.threads.run(one.run, call))
             return answer if isinstance(answer, Reply) else Reply.of(answer, one.status)
         except Left:
             raise
         except Exception as error:
             # The last resort: whatever it is, the client gets a problem, and what nobody foresaw is logged.
-            return problem_of(error)
+            return problem_of(error, unread=isinstance(error, Unauthenticated) and has_body(dict(scope["headers"])))
+        finally:
+            if call is not None:
+                call.entry.leave_broker()
 
     async def _understood(self, one: Endpoint, scope: Any, receive: Receive, share: Share) -> Call:
         headers = dict(scope["headers"])
-        call = Call(self._home, scope, receive, headers)
+        entry = Entry(self._home.broker) if one.public else await self._home.enter(scope, headers)
+        call = Call(self._home, entry, scope, receive, headers)
         kind = _kind(one, headers)
         call.query = _query(one.octets or one.query, scope["query_string"])
         if one.octets is not None and kind == JSON and scope["query_string"]:
@@ -220,6 +259,20 @@ class Resource:
         if len(body) < _BIG_BYTES:
             return one.decoder.decode(body)
         return await self._home.threads.run(one.decoder.decode, body)
+
+
+def _authorise(one: Endpoint, call: Call) -> None:
+    """Refuses what the operations of an endpoint would be refused for, before any of them is begun.
+
+    After the body: a topic that is not there, and one that is not theirs, are told alike whatever was sent.
+    """
+    if one.public:
+        return
+    if one.call is not None:
+        call.entry.check(one.call)
+    elif not one.does:
+        raise Denied()
+    call.entry.foresee(one.does, call.tenant, call.path.get("topic"))
 
 
 def _kind(one: Endpoint, headers: Mapping[bytes, bytes]) -> str:
@@ -261,9 +314,18 @@ def _pairs(text: bytes) -> list[tuple[str, str]]:
         raise Refused("malformed_request", f"The query cannot be read: {error}.") from error
 
 
+def _shown(scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> Shown:
+    """What a request shows: a token, or else the certificate of its connection."""
+    if b"authorization" in headers:
+        several = sum(name == b"authorization" for name, _ in scope["headers"]) > 1
+        return Shown(bearer(b"" if several else headers[b"authorization"]))
+    names = (scope.get("extensions") or {}).get(PEER, {}).get("names", ())
+    return Shown(names=tuple(names)) if names else NOTHING
+
+
 def _tenant(headers: Mapping[bytes, bytes]) -> str:
     if b"duly-tenant" not in headers:
-        return DEFAULT_TENANT
+        return ""
     return check_name(_text(headers[b"duly-tenant"], b"duly-tenant"), "tenant name")
 
 

@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 from .problems import Refused, problem_of
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# For a year, browsers come back over HTTPS alone. They keep that for a name whatever the port: of `localhost` it is
+# not said, or what else somebody develops there could not be reached any more.
+HSTS = "max-age=31536000"
 
 
 class Guard:
@@ -27,6 +30,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["scheme"] == "https" and _host_of(scope["headers"]) != "localhost":
+            send = _strict(send)
         try:
             self._check(scope["headers"])
         except Refused as refused:
@@ -43,6 +48,21 @@ class Guard:
         for name, value in headers:
             if name == b"origin" and not _is_ours(value, hosts[0]):
                 raise Refused("foreign_origin", "Only pages that the broker serves itself may call it.")
+
+
+def _strict(send: Any) -> Any:
+    """Answers with HSTS."""
+
+    async def strictly(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"strict-transport-security", HSTS.encode())]
+        await send(message)
+
+    return strictly
+
+
+def _host_of(headers: list[tuple[bytes, bytes]]) -> str:
+    return next((_name_of(value) for name, value in headers if name == b"host"), "")
 
 
 def _name_of(host: bytes) -> str:

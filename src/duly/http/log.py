@@ -178,4 +178,4 @@ async def await_messages(call: Call) -> Grown:
 
 
 def _look(call: Call, command: Tail, until: float) -> Tailed:
-    return call.broker.tail(command, wait_until=min(until, monotonic_s() + _WATCH_S))
+    return call.entry.tail(command, wait_until=min(until, monotonic_s() + _WATCH_S))

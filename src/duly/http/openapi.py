@@ -35,6 +35,7 @@ _ANY = (
     "error",
     "store_error",
 )
+_WITH_KEYS = ("unauthenticated", "denied")
 _WITH_BODY = ("request_timeout", "request_too_large", "unsupported_media_type")
 _TAGS = {
     "messages": "Publish; look at a queue's messages, move and cancel them.",
@@ -43,6 +44,7 @@ _TAGS = {
     "dead letters": "Messages that were given up.",
     "topics": "Topics: logs and queues.",
     "groups": "Consumers that share one copy of a topic's messages.",
+    "keys": "Who may do what: principals, their grants and their keys.",
     "store": "The store as a whole.",
     "broker": "How the broker is.",
 }
@@ -50,8 +52,12 @@ _ABOUT = """Every message is delivered when it is due.
 
 Durations and moments are whole milliseconds (`_ms`), moments since 1970; whole numbers have no decimal point. Payloads
 are base64 in JSON; raw bytes where a path says so. Errors are `application/problem+json` with a stable `code`; `detail`
-says what to do next. Names in paths are percent-encoded, slashes too. The tenant is named by the header `Duly-Tenant`.
-Request bodies may be gzipped (`Content-Encoding: gzip`)."""
+says what to do next. Names in paths are percent-encoded, slashes too. Request bodies may be gzipped
+(`Content-Encoding: gzip`).
+
+Who calls shows a key, `Authorization: Bearer duly_…`, and may do what its principal's grants list; the tenant is the
+key's. What one may not even see answers as if it were not there. The header `Duly-Tenant` is for operators of the
+store, and for brokers that are open because their store has no keys."""
 
 
 def description() -> dict[str, Any]:
@@ -66,7 +72,15 @@ def description() -> dict[str, Any]:
         "info": {"title": "Duly", "version": VERSION, "description": _ABOUT, "license": {"name": "Apache-2.0"}},
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": paths,
-        "components": {"schemas": used, "responses": _every_problem(paths)},
+        "components": {
+            "schemas": used,
+            "responses": _every_problem(paths),
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key of Duly's, `duly_…`."},
+                "certificate": {"type": "mutualTLS", "description": "A client certificate that a principal names."},
+            },
+        },
+        "security": [{"key": []}, {"certificate": []}],
         "x-codes": {code: MEANINGS[code] for code in (*STATUSES, *OWN)},
     }
 
@@ -101,6 +115,8 @@ def _operation(one: Endpoint, schemas: dict[Any, Any], components: dict[str, Any
     }
     if one.body is not None:
         operation["requestBody"] = _body(one, schemas)
+    if one.public:
+        operation["security"] = []
     operation["responses"] = _responses(one, schemas)
     return operation
 
@@ -111,7 +127,7 @@ def _parameters(one: Endpoint, components: dict[str, Any]) -> list[dict[str, Any
         if kind is not None:
             found += _query_parameters(components[kind.__name__], only_octets=kind is one.octets)
     if one.path.startswith("/v1/"):
-        found.append(_header("Duly-Tenant", "Whose topics are meant; `default` without it."))
+        found.append(_header("Duly-Tenant", "Whose topics are meant, where the key does not say."))
     found += [_header(name, text) for name, text in one.takes_headers.items()]
     return found
 
@@ -172,6 +188,8 @@ def _told(answer: Any) -> str:
 
 def _problems(one: Endpoint) -> dict[str, Any]:
     codes = [*_ANY, *one.refuses]
+    if not one.public:
+        codes += _WITH_KEYS
     if one.body is not None:
         codes += _WITH_BODY
     if one.path == "/health/ready":

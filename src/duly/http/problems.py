@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 
-from ..errors import Error, InvalidArgument, every_error
+from ..errors import Error, InvalidArgument, Unauthenticated, every_error
 from ..events import log
 from .reply import Reply
 
@@ -22,10 +23,15 @@ STATUSES: dict[str, int] = {
     "topic_not_found": 404,
     "group_not_found": 404,
     "message_not_found": 404,
+    "tenant_not_found": 404,
+    "principal_not_found": 404,
+    "key_not_found": 404,
     "conflict": 409,
     "topic_exists": 409,
     "group_exists": 409,
     "topic_not_empty": 409,
+    "tenant_exists": 409,
+    "tenant_not_empty": 409,
     "stale_version": 412,
     "store_exists": 409,
     "publish_error": 503,
@@ -44,11 +50,14 @@ STATUSES: dict[str, int] = {
     "corrupt_backup": 500,
     "corrupt_block": 500,
     "incompatible_store": 500,
+    "sealed": 500,
     "lake_error": 500,
     "lake_taken": 409,
     "corrupt_lake": 500,
     "incompatible_lake": 500,
+    "unauthenticated": 401,
     "denied": 403,
+    "tenant_suspended": 403,
     "quota_exceeded": 429,
 }
 
@@ -68,7 +77,6 @@ OWN: dict[str, tuple[int, str]] = {
 # When it is worth another try.
 _RETRY_AFTER_S = {
     "busy": 1,
-    "quota_exceeded": 1,
     "publish_unknown": 1,
     "unavailable": 1,
     "closed": 2,
@@ -101,7 +109,8 @@ class Refused(Exception):
 
 class Problem(msgspec.Struct, kw_only=True):
     """What went wrong (RFC 9457). `code` is stable, `detail` says what to do next. More members say more, by code:
-    `index` of the message at fault, `first_offset` that the log still has, `publish_id` to repeat a publish with.
+    `index` of the message at fault, `first_offset` that the log still has, `publish_id` to repeat a publish with,
+    `retry_after_ms` until a quota lets more through.
     """
 
     type: str
@@ -111,12 +120,22 @@ class Problem(msgspec.Struct, kw_only=True):
     detail: str
 
 
-def problem_of(error: BaseException) -> Reply:
-    """The answer that an error is."""
+def problem_of(error: BaseException, *, unread: bool = False) -> Reply:
+    """The answer that an error is. `unread`: the request's body was left where it is, so the connection ends."""
     if isinstance(error, Refused):
         return _reply(error.code, OWN[error.code][0], str(error), {}, error.headers)
     if isinstance(error, Error):
-        return _reply(error.code, STATUSES[error.code], str(error), error.facts, {})
+        headers = {"www-authenticate": "Bearer"} if isinstance(error, Unauthenticated) else {}
+        return _reply(
+            error.code,
+            STATUSES[error.code],
+            str(error),
+            error.facts,
+            headers | ({"connection": "close"} if unread else {}),
+        )
+    if isinstance(error, msgspec.ValidationError) and isinstance(error.__cause__, Error):
+        # One of ours, raised by a value that checks itself: it fits the schema, and means nothing.
+        return problem_of(error.__cause__)
     if isinstance(error, (msgspec.MsgspecError, RecursionError)):
         return problem_of(Refused("malformed_request", f"{error}. See /openapi.json."))
     log.error("a request failed in a way that nobody foresaw", exc_info=error)
@@ -126,8 +145,10 @@ def problem_of(error: BaseException) -> Reply:
 def _reply(code: str, status: int, detail: str, facts: dict[str, Any], headers: dict[str, str]) -> Reply:
     title = MEANINGS[code].partition(". ")[0].rstrip(".") + "."
     problem = {**facts, "type": f"urn:duly:{code}", "title": title, "status": status, "code": code, "detail": detail}
-    if code in _RETRY_AFTER_S:
-        headers = {**headers, "retry-after": str(_RETRY_AFTER_S[code])}
+    # What knows better says so itself.
+    after_s = math.ceil(facts.get("retry_after_ms", 0) / 1000) or _RETRY_AFTER_S.get(code)
+    if after_s is not None:
+        headers = {**headers, "retry-after": str(after_s)}
     return Reply(msgspec.json.encode(problem, enc_hook=str), status, PROBLEM, headers)
 
 

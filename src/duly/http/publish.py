@@ -221,7 +221,7 @@ async def publish(call: Call) -> Published:
     own = make_publish_id(call.broker.now_ms()) if given is None else given
     command = Publish(call.tenant, topic, batch, own, repeated)
     try:
-        receipt = await call.home.crossing.do(command, cost=batch.bytes, publish_id=own)
+        receipt = await call.do(command, cost=batch.bytes, publish_id=own)
     except TimeoutError:
         raise PublishUnknown(publish_id=own) from None
     return Published.of(receipt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import consume, dead, groups, log, messages, publish, replay, stages, store, topics
+from . import consume, dead, groups, keys, log, messages, publish, replay, stages, store, tenants, topics
 from .endpoint import Endpoint
 
 # Paths are looked through from the first on: those that are asked for most stand first.
@@ -54,7 +54,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     dead.redrive,
     dead.purge_dead,
     replay.replay,
+    keys.put_principal,
+    keys.list_principals,
+    keys.delete_principal,
+    keys.create_key,
+    keys.list_keys,
+    keys.rotate_key,
+    keys.revoke_key,
     store.list_events,
+    tenants.audit,
     store.health,
     store.limits,
     store.clock,
@@ -63,6 +71,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     store.pause_store,
     store.resume_store,
     store.examine,
+    tenants.create_tenant,
+    tenants.list_tenants,
+    tenants.describe_tenant,
+    tenants.update_tenant,
+    tenants.suspend_tenant,
+    tenants.resume_tenant,
+    tenants.delete_tenant,
     store.live,
     store.ready,
 )

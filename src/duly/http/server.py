@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Collection
 
@@ -24,10 +25,18 @@ _GRACE_S = 10.0
 class HttpServer:
     """REST on a port. `start` returns when it listens; `drain` when what was under way is answered."""
 
-    def __init__(self, broker: Broker, host: str = "127.0.0.1", port: int = 8470, *, hosts: Collection[str] = LOOPBACK):
+    def __init__(
+        self,
+        broker: Broker,
+        host: str = "127.0.0.1",
+        port: int = 8470,
+        *,
+        hosts: Collection[str] = LOOPBACK,
+        tls: ssl.SSLContext | None = None,
+    ):
         self.home = Home(broker)
         self._listener = _listen(host, port)
-        self._server = uvicorn.Server(_configured(make_app(self.home, hosts=hosts)))
+        self._server = uvicorn.Server(_configured(make_app(self.home, hosts=hosts), tls))
         self._thread = threading.Thread(target=self._run, name="duly-http", daemon=True)
         self._listening = threading.Event()
 
@@ -72,8 +81,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def _configured(app: object) -> uvicorn.Config:
-    return uvicorn.Config(
+def _configured(app: object, tls: ssl.SSLContext | None) -> uvicorn.Config:
+    config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=Connection,
         ws="none",
@@ -87,3 +96,7 @@ def _configured(app: object) -> uvicorn.Config:
         timeout_keep_alive=LIMITS.connection_idle_ms_max // 1000,
         timeout_graceful_shutdown=round(_GRACE_S),
     )
+    # uvicorn would make a context of its own, of files, and never read them again.
+    config.load()
+    config.ssl = tls
+    return config

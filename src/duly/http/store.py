@@ -212,7 +212,7 @@ def list_events(call: Call) -> EventPage:
         limit=wanted.limit,
         leases=leases,
     )
-    page: Page = call.broker.do(command, deadline=monotonic_s() + _CALL_S)
+    page: Page = call.entry.do(command, deadline=monotonic_s() + _CALL_S)
     following = cursor((page.after, page.leases)) if page.more else None
     return EventPage([EventEntry.of(event) for event in page.events], following)
 
@@ -240,25 +240,25 @@ def health(call: Call) -> HealthPage:
     return HealthPage(level, [GroupState.of(one) for one in found], cursor(found[-1].topic) if full else None)
 
 
-@endpoint("GET", "/v1/limits", tag="store", answer=dict[str, int], always=True)
+@endpoint("GET", "/v1/limits", tag="store", call="limits", answer=dict[str, int], always=True)
 def limits(call: Call) -> dict[str, int]:
     """The hard limits."""
     return call.client.limits()
 
 
-@endpoint("GET", "/v1/clock", tag="store", answer=Time, always=True)
+@endpoint("GET", "/v1/clock", tag="store", call="clock", answer=Time, always=True)
 def clock(call: Call) -> Time:
     """The store's time beside the host's."""
     return Time.of(call.client.clock())
 
 
-@endpoint("POST", "/v1/clock/accept", tag="store", answer=Time)
+@endpoint("POST", "/v1/clock/accept", tag="store", call="accept_clock", answer=Time)
 def accept_clock(call: Call) -> Time:
     """Confirm the host's clock: the store's time becomes the host's."""
     return Time.of(call.client.accept_clock())
 
 
-@endpoint("GET", "/v1/cluster", tag="store", answer=Cluster, always=True)
+@endpoint("GET", "/v1/cluster", tag="store", call="cluster", answer=Cluster, always=True)
 def cluster(call: Call) -> Cluster:
     """The brokers that serve the store, this one among them, with the drift of their clocks."""
     return Cluster([ClusterMember.of(member) for member in call.client.cluster()])
@@ -276,20 +276,20 @@ def resume_store(call: Call) -> None:
     call.client.resume_store()
 
 
-@endpoint("POST", "/v1/doctor", tag="store", answer=Examined)
+@endpoint("POST", "/v1/doctor", tag="store", call="examine", answer=Examined)
 def examine(call: Call) -> Examined:
     """Look the whole store over: integrity, checksums, references, clock, disk, settings. It takes its time."""
     findings = list(call.client.examine())
     return Examined(worst(finding.level for finding in findings), findings)
 
 
-@endpoint("GET", "/health/live", tag="broker", answer=Health, always=True)
+@endpoint("GET", "/health/live", tag="broker", answer=Health, always=True, public=True)
 async def live(call: Call) -> Health:  # noqa: ARG001
     """Whether the broker runs at all."""
     return Health("live")
 
 
-@endpoint("GET", "/health/ready", tag="broker", answer=Health, always=True)
+@endpoint("GET", "/health/ready", tag="broker", answer=Health, always=True, public=True)
 def ready(call: Call) -> Health:
     """Whether it takes work: not while it goes down, nor while the host's clock is off, or refused by the store."""
     if reason := call.broker.reason():

@@ -108,7 +108,7 @@ def _described(known: TopicDescription, status: int = 200, **headers: str) -> Re
     body=NewTopic,
     answer=Topic,
     status=201,
-    refuses=("topic_exists", "invalid_argument", "limit_exceeded"),
+    refuses=("topic_exists", "tenant_not_found", "invalid_argument", "limit_exceeded"),
     gives_headers={**_ETAG, "Location": "The topic's path."},
 )
 def create_topic(call: Call) -> Reply:
@@ -155,10 +155,11 @@ def describe_topic(call: Call) -> Reply:
 def update_topic(call: Call) -> Reply:
     """Change a topic's settings. What is left out stays; a part such as `retry` is replaced whole."""
     changes = call.body.given()
-    return _described(call.client.update_topic(call.topic, version=_version(call), **changes))
+    return _described(call.client.update_topic(call.topic, version=version_of(call), **changes))
 
 
-def _version(call: Call) -> int | None:
+def version_of(call: Call) -> int | None:
+    """The version that a request wants to change; None: whichever is there."""
     wanted = call.header(b"if-match")
     if wanted is None or wanted.strip() == "*":
         return None

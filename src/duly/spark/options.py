@@ -17,12 +17,12 @@ import msgspec
 
 import duly
 
+from ..client.addresses import is_broker
 from ..errors import InvalidArgument, NotFound
-from ..tenant import DEFAULT_TENANT, check_name
+from ..tenant import check_name
 from .columns import COLUMNS, DEFAULT_COLUMNS
 
 ROWS_PER_PARTITION = 500_000
-_BROKER = "duly://"
 _WHOLE_MAX = 2**62
 
 NAMES = (
@@ -60,7 +60,8 @@ class Home(msgspec.Struct, frozen=True):
     """The store or broker that is meant, and whose topics. What is shown of it never shows the token."""
 
     url: str
-    tenant: str = DEFAULT_TENANT
+    # "" is whose the key is, else the one that is used when nothing is said.
+    tenant: str = ""
     token: str | None = None
 
     def __repr__(self) -> str:
@@ -69,12 +70,13 @@ class Home(msgspec.Struct, frozen=True):
 
     def connect(self, timeout: float = 30) -> duly.Client:
         """A client there. Raises NotFound if it is a file that is not there: one that reads makes none."""
-        if not self.url.startswith(_BROKER) and not os.path.isfile(self.url):
+        if not is_broker(self.url) and not os.path.isfile(self.url):
             raise NotFound(
                 f"There is no store at {self.url!r} on this machine. Give its absolute path, or the url of a broker "
                 "(duly://host:port), which every machine of a cluster can read from."
             )
-        return duly.connect(self.url, tenant=self.tenant, timeout=timeout)
+        token = self.token if is_broker(self.url) else None
+        return duly.connect(self.url, tenant=self.tenant or None, token=token, timeout=timeout)
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
@@ -97,9 +99,10 @@ def home_of(options: Mapping[str, str]) -> Home:
     url = given.get("url")
     if not url:
         raise InvalidArgument('Say which store: .option("url", …), the path of a file or duly://host:port.')
-    if not url.startswith(_BROKER) and "://" in url:
+    if not is_broker(url) and "://" in url:
         raise InvalidArgument(f"The option url is the path of a file or duly://host:port, not {url!r}.")
-    return Home(url, check_name(given.get("tenant", DEFAULT_TENANT), "tenant name"), given.get("token"))
+    tenant = check_name(given["tenant"], "tenant name") if "tenant" in given else ""
+    return Home(url, tenant, given.get("token"))
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:

@@ -55,7 +55,7 @@ class SpanReader:
         with briefly(), home.connect() as q:
             for span in task.value:
                 given = {
-                    "tenant": home.tenant,
+                    "tenant": q.tenant,
                     "topic": span.topic,
                     "incarnation": span.incarnation,
                     "partition_id": span.partition_id,

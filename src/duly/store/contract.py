@@ -19,6 +19,7 @@ import msgspec
 from ..clock import from_ms
 from ..events import Event
 from ..member import Member
+from ..tenant import ACTIVE, TenantSettings
 from ..topic import GroupSettings, TopicSettings
 
 LEASED, WAITING = 0, 1
@@ -36,6 +37,22 @@ class TopicRow(msgspec.Struct, frozen=True):
     version: int
     created_at: int
     partitions: tuple[int, ...]
+    # Of the tenant: one of tenant.py's states, and how many bytes its topics may take.
+    tenant_state: int = ACTIVE
+    stored_bytes_max: int | None = None
+    # What its tenant had stored cannot be read any more.
+    shredded: bool = False
+
+
+class TenantRow(msgspec.Struct, frozen=True):
+    """A tenant's definition; `state` is one of tenant.py's."""
+
+    id: int
+    name: str
+    state: int
+    settings: TenantSettings
+    version: int
+    created_at: int
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -267,6 +284,39 @@ class AgendaRow(msgspec.Struct, frozen=True):
     due_at: int
 
 
+class PrincipalRow(msgspec.Struct, frozen=True):
+    """Who may do what: its grants and its certificates' names are JSON. Tenant 0: an operator of the store."""
+
+    tenant_id: int
+    name: str
+    grants: str
+    certificates: str
+    version: int
+    created_at: int
+
+
+class KeyRow(msgspec.Struct, frozen=True):
+    """What a principal shows: the mac of a key, and when it ends."""
+
+    id: str
+    tenant_id: int
+    principal: str
+    mac: bytes
+    note: str
+    created_at: int
+    expires_at: int | None = None
+    revoked_at: int | None = None
+    used_at: int | None = None
+
+
+class KeyHolder(msgspec.Struct, frozen=True):
+    """A key with the name of its tenant, "" of the operators, and the grants of its principal."""
+
+    key: KeyRow
+    tenant: str
+    grants: str
+
+
 class Backup(msgspec.Struct, frozen=True):
     """A copy of a store's whole file as it was at one moment, in a folder that it shares with others."""
 
@@ -316,6 +366,32 @@ class EventRow(msgspec.Struct, frozen=True):
     data: bytes
 
 
+class SecretRow(msgspec.Struct, frozen=True):
+    """A secret of the store's own (tenant 0) or a version of a tenant's data key. `wrapped` None: shredded."""
+
+    tenant_id: int
+    version: int
+    wrapped: bytes | None
+    created_at: int
+
+
+class ChainHead(msgspec.Struct, frozen=True):
+    """Where a chain of the audit ends: how many entries it has, the mac of the last, and a seal (engine/chain.py)."""
+
+    n: int = 0
+    mac: bytes = b""
+    seal: bytes = b""
+
+
+class AuditRow(msgspec.Struct, frozen=True):
+    """An entry of the audit, as it is stored."""
+
+    n: int
+    at_ms: int
+    entry: bytes
+    mac: bytes
+
+
 class Aftermath(msgspec.Struct):
     """What follows a commit, and is forgotten by a rollback."""
 
@@ -323,6 +399,8 @@ class Aftermath(msgspec.Struct):
     events: list[Event] = msgspec.field(default_factory=list)
     # To be stored with the transaction: (tenant, event).
     records: list[tuple[int, Event]] = msgspec.field(default_factory=list)
+    # Bytes that were added to the logs of tenants which have a quota of them.
+    stored: dict[int, int] = msgspec.field(default_factory=dict)
     # Partitions in which something became claimable, or will at another time than thought.
     rings: set[int] = msgspec.field(default_factory=set)
     # Space was freed inside the store; the device has yet to get it.
@@ -335,6 +413,8 @@ class Transaction(Protocol):
     now_ms: int
     aftermath: Aftermath
     incarnation: str
+    # The master and what was unwrapped with it (engine/secrets.py).
+    keyring: Any
 
     def recall(self, key: tuple[Any, ...]) -> Any:
         """What is remembered under a key, valid inside this transaction; None when nothing is."""
@@ -342,6 +422,10 @@ class Transaction(Protocol):
 
     def remember(self, key: tuple[Any, ...], value: Any) -> None:
         """Keeps a value for later transactions, once this one has committed."""
+        ...
+
+    def forget_topics(self, tenant: str) -> None:
+        """Forgets the definitions of a tenant's topics, here; others learn that some were changed."""
         ...
 
     def cache(self, key: tuple[Any, ...], value: Any, size: int) -> None:
@@ -352,6 +436,10 @@ class Transaction(Protocol):
         """What was kept under a key, or None."""
         ...
 
+    def block_at_hand(self, partition: int, offset: int) -> Any:
+        """The log block that holds an offset, if it need not be read; else None."""
+        ...
+
     # The store as a whole
     def store_paused(self) -> str | None: ...
     def store_pause(self, why: str | None) -> None: ...
@@ -359,8 +447,21 @@ class Transaction(Protocol):
 
     # Definitions
     def tenant_id(self, name: str) -> int | None: ...
-    def tenant_insert(self, name: str) -> int: ...
+    def tenant_insert(self, name: str, settings: TenantSettings) -> int: ...
     def tenant_name(self, tenant_id: int) -> str: ...
+    def tenant_find(self, name: str) -> TenantRow | None: ...
+    def tenant_by_id(self, tenant_id: int) -> TenantRow | None: ...
+    def tenant_list(self, after: str, limit: int) -> list[str]: ...
+    def tenants_set(self) -> list[TenantRow]: ...
+    def tenant_update(self, row: TenantRow) -> None: ...
+    def tenant_deleting(self) -> TenantRow | None: ...
+    def tenant_parts(self, tenant_id: int) -> int: ...
+    def tenant_shut(self, tenant_id: int) -> None: ...
+    def tenant_erase(self, tenant_id: int) -> None: ...
+    def topic_count(self, tenant_id: int) -> int: ...
+    def topics_some(self, tenant_id: int, limit: int) -> list[str]: ...
+    def stored_bytes(self, tenant_id: int) -> int: ...
+    def stored_about(self, tenant_id: int) -> int: ...
     def topic_find(self, tenant: str, name: str) -> TopicRow | None: ...
     def topic_list(self, tenant: str, after: str, limit: int) -> list[str]: ...
     def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow: ...
@@ -372,6 +473,48 @@ class Transaction(Protocol):
     def group_insert(self, topic: TopicRow, name: str, settings: GroupSettings) -> GroupRow: ...
     def group_update(self, group: GroupRow, settings: GroupSettings, paused: bool) -> None: ...
     def group_delete(self, topic: TopicRow, group: GroupRow) -> None: ...
+
+    # Secrets, wrapped; those of tenant 0 are the store's own. Of no tenant (None): all there are
+    def secret(self, tenant_id: int, version: int) -> SecretRow | None: ...
+    def secrets(self, tenant_id: int | None) -> list[SecretRow]: ...
+    def secret_insert(self, tenant_id: int, version: int, wrapped: bytes | None) -> None: ...
+    def secret_rewrap(self, row: SecretRow, wrapped: bytes) -> None: ...
+    def secret_shred(self, tenant_id: int) -> None: ...
+
+    # The audit's chains. Claiming one's head keeps it from everybody else until this transaction ends; it also answers
+    # the number of the last entry that is there
+    def audit_claim(self, tenant_id: int) -> tuple[ChainHead, int]: ...
+    def audit_head_put(self, tenant_id: int, head: ChainHead) -> None: ...
+    def audit_heads(self) -> list[tuple[int, ChainHead]]: ...
+    def audit_owners(self) -> list[int]: ...
+    def audit_insert(self, tenant_id: int, n: int, at_ms: int, entry: bytes, mac: bytes) -> None: ...
+    def audit_rows(self, tenant_id: int, above: int, since_ms: int, limit: int) -> list[AuditRow]: ...
+    def audit_erase(self, tenant_id: int) -> None: ...
+    # Principals and their keys; those of tenant 0 are the operators'
+    def principal(self, tenant_id: int, name: str) -> PrincipalRow | None: ...
+    def principals(self, tenant_id: int, after: str, limit: int) -> list[PrincipalRow]: ...
+    def principals_with_certificates(self) -> list[PrincipalRow]: ...
+    def principal_put(self, row: PrincipalRow) -> None: ...
+    def principal_lock(self, tenant_id: int, name: str) -> None: ...
+    def principal_delete(self, tenant_id: int, name: str) -> None: ...
+    def key(self, key_id: str) -> KeyRow | None: ...
+    def keys(self, tenant_id: int, principal: str | None, after: str, limit: int) -> list[KeyRow]: ...
+    def key_any(self) -> bool: ...
+    def key_holder(self, key_id: str) -> KeyHolder | None: ...
+    def key_insert(self, row: KeyRow) -> None: ...
+    def key_expire(self, key_id: str, expires_at: int) -> None: ...
+    def key_revoke(self, key_id: str) -> None: ...
+    def key_used(self, key_id: str, before_ms: int) -> None: ...
+    def tenant_settings(self, tenant_id: int) -> str: ...
+    def tenant_settings_put(self, tenant_id: int, settings: str) -> None: ...
+
+    def sealing(self, tenant_id: int) -> Any:
+        """What a tenant's content is sealed with; None: it is not encrypted. Raises Sealed where it was shredded."""
+        ...
+
+    def unseal(self, tenant_id: int, version: int) -> Any:
+        """What opens that which was sealed with a version of a tenant's data key. Raises Sealed."""
+        ...
 
     # The log
     def head(self, tenant_id: int, partition: int) -> Head: ...

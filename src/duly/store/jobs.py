@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..engine.claim import claim
 from ..engine.publish import Remember, remember_publish
 from ..errors import PublishUnknown
 from .contract import Transaction, Verb
@@ -61,9 +62,17 @@ def remembering(job: Job) -> Job:
     return own
 
 
-def verb_of(job: Job) -> Verb[Any, Any]:
-    """What it runs."""
-    return job.verb
+def by_verb(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Jobs as groups that run as one call each, claims last: they get what the others publish and give back.
+
+    Whoever waits for an answer is at work on the same transaction as the others, so none of them comes before another;
+    of one verb they stay in order.
+    """
+    groups: dict[Verb[Any, Any], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.verb, []).append(job)
+    claims = groups.pop(claim, None)
+    return [*groups.values()] if claims is None else [*groups.values(), claims]
 
 
 def run_together(tx: Transaction, jobs: list[Job]) -> None:

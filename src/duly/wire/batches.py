@@ -76,7 +76,8 @@ def stage_from_wire(published: Published, batch: pa.RecordBatch | None) -> Stage
 
 
 def _checked(published: Published, batch: pa.RecordBatch | None) -> Checked:
-    check_name(published.tenant, "tenant name")
+    if published.tenant:
+        check_name(published.tenant, "tenant name")
     check_name(published.topic, "topic name")
     if (batch is None) == (published.lists is None):
         raise InvalidArgument("Send messages as a record batch, or as lists.")

@@ -9,6 +9,8 @@ from ..engine.incoming import check_priority
 from ..engine.replay import check_copies
 from ..engine.stage import STAGES_MAX, check_label
 from ..errors import InvalidArgument, LimitExceeded
+from ..grants import GRANTS_MAX, check_principal
+from ..keys import check_key_id
 from ..limits import LIMITS
 from ..tenant import check_name
 
@@ -25,9 +27,18 @@ def _named(value: str | None, name: str) -> None:
 
 
 def _named_if_given(value: str | None, name: str) -> None:
-    """A queue's one group needs no name."""
+    """A queue's one group needs no name; a tenant is named by the key."""
     if value:
         check_name(value, f"{name} name")
+
+
+def _principal_if_given(value: str | None, _name: str) -> None:
+    if value is not None:
+        check_principal(value)
+
+
+def _key_id(value: str, _name: str) -> None:
+    check_key_id(value)
 
 
 def _text(chars_max: int) -> Callable[[str | None, str], None]:
@@ -126,10 +137,22 @@ def _start(start: Any, name: str) -> None:
 
 
 CHECKS: dict[str, Callable[[Any, str], None]] = {
-    "tenant": _named,
+    "tenant": _named_if_given,
+    "name": _named,
     "topic": _named,
     "group": _named_if_given,
     "consumer": _named,
+    "principal": _principal_if_given,
+    "grants": _some(GRANTS_MAX, _free),
+    "certificates": _some(64, _text(512)),
+    "note": _text(LIMITS.name_chars_max),
+    "ttl_ms": _from_to(1, LIMITS.due_ms_ahead_max),
+    "overlap_ms": _from_to(0, LIMITS.due_ms_ahead_max),
+    "key_id": _key_id,
+    "by": _free,
+    "operators": _free,
+    "above": _from_to(0, _WHOLE_MAX),
+    "own": _free,
     "settings": _free,
     "changes": _free,
     "exist_ok": _free,

@@ -14,6 +14,8 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec.structs import replace
 
+from ..audit import AuditEntry
+from ..engine.audit import ListAudit
 from ..engine.claimed import Claim, Claimed
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.event_log import ListEvents, Page
@@ -28,6 +30,15 @@ from ..engine.groups import (
 )
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
 from ..engine.pause import PauseStore
+from ..engine.principals import (
+    CreateKey,
+    DeletePrincipal,
+    ListKeys,
+    ListPrincipals,
+    PutPrincipal,
+    RevokeKey,
+    RotateKey,
+)
 from ..engine.publish import Publish
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
@@ -35,6 +46,15 @@ from ..engine.settle import Held, ReleaseConsumer
 from ..engine.settling import Settle, Verdicts
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.tail import Tail, Tailed
+from ..engine.tenants import (
+    CreateTenant,
+    DeleteTenant,
+    DescribeTenant,
+    ListTenants,
+    ResumeTenant,
+    SuspendTenant,
+    UpdateTenant,
+)
 from ..engine.topics import (
     Archived,
     CreateTopic,
@@ -46,8 +66,11 @@ from ..engine.topics import (
 )
 from ..engine.wellbeing import CheckHealth
 from ..errors import Error, InvalidArgument
+from ..grants import NOBODY
 from ..health import GroupHealth
+from ..keys import Key, NewKey, Principal
 from ..message import Admitted, DeadLetter, QueuedMessage, Receipt, Replayed, StoredMessage
+from ..tenant import TenantDescription, TenantSettings
 from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
 from .checks import CHECKS
 
@@ -77,6 +100,18 @@ ANSWERS: dict[type, Any] = {
     PurgeGroup: int,
     Seek: dict[int, int],
     PauseStore: None,
+    CreateTenant: TenantDescription,
+    UpdateTenant: TenantDescription,
+    SuspendTenant: TenantDescription,
+    ResumeTenant: TenantDescription,
+    DeleteTenant: None,
+    PutPrincipal: Principal,
+    DeletePrincipal: None,
+    CreateKey: NewKey,
+    RotateKey: NewKey,
+    RevokeKey: None,
+    ListPrincipals: list[Principal],
+    ListKeys: list[Key],
     Read: list[StoredMessage],
     Tail: Tailed,
     OffsetAt: dict[int, int],
@@ -90,6 +125,9 @@ ANSWERS: dict[type, Any] = {
     ListGroups: list[str],
     DescribeGroup: GroupDescription,
     CheckHealth: list[GroupHealth],
+    ListAudit: list[AuditEntry],
+    ListTenants: list[str],
+    DescribeTenant: TenantDescription,
 }
 
 
@@ -107,7 +145,11 @@ NAMES: dict[type, str] = {command: name for name, command in COMMANDS.items()}
 _CHANGES: dict[type, dict[str, Any]] = {
     UpdateTopic: get_type_hints(TopicSettings),
     UpdateGroup: get_type_hints(GroupSettings),
+    UpdateTenant: get_type_hints(TenantSettings),
 }
+
+# Administrative: who did it is noted.
+_BY = frozenset(kind for kind in ANSWERS if any(field.name == "by" for field in msgspec.structs.fields(kind)))
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _commands: dict[type, msgspec.msgpack.Decoder[Any]] = {
@@ -133,6 +175,9 @@ def decode_command(name: str, body: bytes | memoryview) -> Any:
         command = _commands[kind].decode(body)
         if kind in _CHANGES:
             command = replace(command, changes=_typed(command.changes, _CHANGES[kind]))
+    if kind in _BY:
+        # Who does it is known by what was shown, and never said.
+        command = replace(command, by=NOBODY)
     for name, check in _checks[kind]:
         check(getattr(command, name), name)
     return command

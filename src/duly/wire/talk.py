@@ -34,6 +34,8 @@ class Hello(msgspec.Struct, frozen=True):
     now_ms: int
     # Where else the store is served, `host:port`; this broker among them.
     peers: tuple[str, ...] = ()
+    # Whose the key is that the client showed; "" of an operator.
+    tenant: str = ""
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -10,6 +11,7 @@ import psycopg
 from psycopg import conninfo
 
 from ...errors import InvalidArgument
+from .verified import advice, verification
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULT_SCHEMA = "duly"
@@ -32,18 +34,7 @@ class Address:
 
     def connect(self) -> psycopg.Connection[Any]:
         """A connection to the server that takes writes, with Duly's schema as the only one in sight."""
-        connection = psycopg.connect(
-            self.url,
-            autocommit=True,
-            prepare_threshold=None,
-            connect_timeout=self._given.get("connect_timeout", _CONNECT_S),
-            target_session_attrs="read-write",
-            application_name=self._given.get("application_name", "duly"),
-            # A server that vanished without a word is noticed within seconds.
-            keepalives_idle=self._given.get("keepalives_idle", 5),
-            keepalives_interval=self._given.get("keepalives_interval", 2),
-            keepalives_count=self._given.get("keepalives_count", 3),
-        )
+        connection = self._open()
         # Whoever holds a topic's lock and says nothing, because it was stopped or cut off, is thrown out; so is one
         # that does not take the answers it asked for, which counts as neither idle nor silent (tcp_user_timeout).
         connection.execute(
@@ -53,6 +44,27 @@ class Address:
             "SET plan_cache_mode = force_generic_plan; SET jit = off"
         )
         return connection
+
+    def _open(self) -> psycopg.Connection[Any]:
+        added = verification(self._given, os.environ)
+        try:
+            return psycopg.connect(
+                self.url,
+                autocommit=True,
+                prepare_threshold=None,
+                connect_timeout=self._given.get("connect_timeout", _CONNECT_S),
+                target_session_attrs="read-write",
+                application_name=self._given.get("application_name", "duly"),
+                # A server that vanished without a word is noticed within seconds.
+                keepalives_idle=self._given.get("keepalives_idle", 5),
+                keepalives_interval=self._given.get("keepalives_interval", 2),
+                keepalives_count=self._given.get("keepalives_count", 3),
+                **added,
+            )
+        except psycopg.OperationalError as error:
+            if told := advice(error, added):
+                raise psycopg.OperationalError(" ".join(str(error).split()) + "." + told) from error
+            raise
 
 
 def is_postgres(store: object) -> bool:

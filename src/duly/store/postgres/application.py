@@ -34,22 +34,26 @@ import msgspec
 
 from ...engine.find import QUEUE_GROUP
 from ...engine.inquiry import Cancel, Move, cancel, move
-from ...engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_due, check_kind, check_sizes, route
+from ...engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_due, check_kind, check_sizes, check_stored, route
+from ...engine.seal import bound_to, is_sealed, open_value
 from ...engine.settling import Settle, Token, Verdicts
-from ...errors import GroupNotFound, InvalidArgument, TopicNotFound
+from ...errors import GroupNotFound, InvalidArgument, TenantSuspended
+from ...grants import no_topic
 from ...message import MADE_ID_MARK, Receipt
+from ...tenant import DELETING, SUSPENDED
 from ...topic import TopicSettings
 from ..contract import LeaseRow, TopicRow, Transaction, Verb
-from ..sql.transaction import lease_of, parse_settings
+from ..sql.transaction import lease_of, parse_settings, parse_tenant
 from .guest import Guest
-from .inbox import CANCEL, MOVE, PUBLISH, SETTLE, batch_mail, held_of, verdict_mail
+from .inbox import CANCEL, MOVE, PUBLISH, SETTLE, batch_mail, held_of, sealed_mail, verdict_mail
 from .transaction import PostgresTransaction
 
 C = TypeVar("C")
 R = TypeVar("R")
 
 _TOPIC = """
-SELECT m.value, topic.id, topic.tenant, settings, paused, version, created_at_ms, part.id,
+SELECT m.value, topic.id, topic.tenant, topic.settings, topic.paused, topic.version, topic.created_at_ms, tenant.state,
+       tenant.settings, part.id, EXISTS (SELECT 1 FROM {schema}.secret AS s WHERE s.tenant = tenant.id),
        (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
   FROM {schema}.meta AS m
   LEFT JOIN {schema}.tenant AS tenant ON tenant.name = :tenant
@@ -109,6 +113,8 @@ class Joining:
         self._has_mail = has_mail
         self._take_in = take_in
         self._write = write
+        # Whether the tenant has data keys.
+        self._has_keys = False
 
     def run(self, command: Any) -> Any:
         """Does it. Raises InvalidArgument for what cannot join."""
@@ -130,32 +136,71 @@ class Joining:
         rows = self._rows(_TOPIC, tenant=tenant, topic=name)
         if not rows or rows[0][0] != self._incarnation:
             raise InvalidArgument("The transaction is on another database than this store: connect both to the same.")
-        _, topic_id, tenant_id, settings, paused, version, created_at, _, now_ms = rows[0]
-        if topic_id is None:
-            raise TopicNotFound(
-                f"There is no topic {name!r}. Topics are never created by themselves: call create_topic first."
-            )
+        _, topic_id, tenant_id, settings, paused, version, created_at, state, owner, _, self._has_keys, now_ms = rows[0]
+        if topic_id is None or state == DELETING:
+            raise no_topic(name)
         if name[0] == "$":
             raise InvalidArgument(f"{name!r} is Duly's own: read it, or claim from it.")
         parsed: TopicSettings = parse_settings(settings)
-        partitions = tuple(row[7] for row in rows)
-        topic = TopicRow(topic_id, tenant_id, tenant, name, parsed, bool(paused), version, created_at, partitions)
+        topic = TopicRow(
+            topic_id,
+            tenant_id,
+            tenant,
+            name,
+            parsed,
+            bool(paused),
+            version,
+            created_at,
+            tuple(row[-3] for row in rows),
+            state,
+            parse_tenant(owner).stored_bytes,
+        )
         return topic, now_ms if self._now_ms is None else self._now_ms()
 
+    def _find_active(self, tenant: str, name: str) -> tuple[TopicRow, int]:
+        topic, now_ms = self._find(tenant, name)
+        if topic.tenant_state == SUSPENDED:
+            raise TenantSuspended()
+        return topic, now_ms
+
+    def _check_stored(self, topic: TopicRow, size: int) -> None:
+        """By what is known in this process of what the tenant stores; mail that is not taken in yet is not counted."""
+        if topic.stored_bytes_max is not None:
+            with self._read() as tx:
+                check_stored(tx, topic, size)
+
     def _mail(self, topic: TopicRow, kind: str, data: bytes, leases: list[int] | None = None) -> None:
-        self._rows(_MAIL, topic=topic.id, kind=kind, data=data, leases=leases)
+        sealed = sealed_mail(data, topic, kind, self._sealing(topic))
+        self._rows(_MAIL, topic=topic.id, kind=kind, data=sealed, leases=leases)
+
+    def _opened(self, topic: TopicRow, receipt: bytes, publish_id: str) -> bytes:
+        if not is_sealed(receipt):
+            return receipt
+        with self._read() as tx:
+            place = bound_to("receipt", topic.id, publish_id)
+            opened: bytes = open_value(receipt, topic.tenant_id, place, tx.unseal)
+        return opened
+
+    def _sealing(self, topic: TopicRow) -> Any:
+        """What seals the tenant's mail; it is looked for where the tenant has keys alone."""
+        if not self._has_keys:
+            return None
+        with self._read() as tx:
+            return tx.sealing(topic.tenant_id)
 
     def _publish(self, command: Publish) -> Receipt:
-        topic, now_ms = self._find(command.tenant, command.topic)
+        topic, now_ms = self._find_active(command.tenant, command.topic)
         batch = command.batch
         if not command.publish_id.startswith(MADE_PUBLISH_ID_MARK):
             known = self._rows(_RECEIPT, topic=topic.id, publish_id=command.publish_id)
             if known:
-                receipt = msgspec.msgpack.decode(bytes(known[0][0]), type=Receipt)
+                stored = self._opened(topic, bytes(known[0][0]), command.publish_id)
+                receipt = msgspec.msgpack.decode(stored, type=Receipt)
                 return msgspec.structs.replace(receipt, duplicate=True)
         if batch.bytes > topic.settings.payload_bytes_max:
             check_sizes(topic, batch.columns)
         check_kind(topic, batch)
+        self._check_stored(topic, batch.bytes)
         checked: Any = _Checked(now_ms)
         times = batch.relative or topic.settings.ttl_ms is not None
         columns = batch.columns.at_times(now_ms, topic.settings.ttl_ms) if times else batch.columns
@@ -212,7 +257,7 @@ class Joining:
 
     def _tried(self, command: Any, one: Callable[[Transaction, Any], Any], kind: str) -> Any:
         """What would happen now, answered; it happens when the mail is taken in."""
-        topic, now_ms = self._find(command.tenant, command.topic)
+        topic, now_ms = self._find_active(command.tenant, command.topic)
         if isinstance(command, Move) and command.due is not None and command.due < 0:
             # From now on, and not from when it is taken in.
             command = msgspec.structs.replace(command, due=now_ms - 1 - command.due)

@@ -1,8 +1,8 @@
 """Wakes those who wait, here and in every other process on the store.
 
 Others are told by NOTIFY, after the commit and on a connection of its own: inside the transaction it would make all
-commits of the database wait for each other. What rang while one was being sent goes with the next. Whoever hears
-nothing because its connection broke looks again when it has another.
+commits of the database wait for each other. What rang while one was being sent, or a moment after, goes with the next.
+Whoever hears nothing because its connection broke looks again when it has another.
 
 A process that dies between its commit and its NOTIFY tells nobody: so whoever waits looks again after a while.
 """
@@ -21,6 +21,8 @@ from ...events import log
 from ..bell import SLOTS, Bell, Ticket
 
 _RETRY_S = 0.5
+# A NOTIFY is not followed by the next at once: on a busy topic one tells of many commits.
+_GATHER_S = 0.002
 
 
 class NotifyBell(Bell):
@@ -33,6 +35,7 @@ class NotifyBell(Bell):
         self._name = f"{os.getpid()}.{id(self):x}"
         self._unsent: set[int] = set()
         self._changed = threading.Condition()
+        self._ended = threading.Event()
         self._ringer: threading.Thread | None = None
         self._hearer: threading.Thread | None = None
         self._heard: psycopg.Connection[Any] | None = None
@@ -98,6 +101,7 @@ class NotifyBell(Bell):
             if self._closed:
                 return
             self._closed = True
+        self._ended.set()
         with self._changed:
             self._changed.notify_all()
         self.ring_all_here()
@@ -117,6 +121,7 @@ class NotifyBell(Bell):
                     break
                 slots, self._unsent = self._unsent, set()
             try:
+                # What has begun to ring is told at once; the pause comes behind it.
                 if connection is None:
                     connection = self._connect()
                 told = f"{self._name} {','.join(map(str, sorted(slots)))}"
@@ -131,6 +136,7 @@ class NotifyBell(Bell):
                     self._unsent |= slots
                     self._changed.wait(_RETRY_S)
                 log.debug("others cannot be told yet: %s", error)
+            self._ended.wait(_GATHER_S)
         if connection is not None:
             connection.close()
 

@@ -16,10 +16,12 @@ import msgspec
 import psycopg
 
 from ...clock import ClockReading
-from ...engine.block import Place, decode
-from ...errors import CorruptBlock, IncompatibleStore
+from ...engine.block import KEPT, Place, decode
+from ...engine.secrets import Keyring
+from ...errors import CorruptBlock, IncompatibleStore, Sealed
 from ...health import Finding
 from ..sql import examination as found
+from ..sql import sealed_examination as sealed
 from .server import drift, look_at_server
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -92,8 +94,10 @@ SELECT r.topic, r.id
 """
 
 
-def examine(connection: Connection, reading: ClockReading, now_ms: int) -> Iterator[Finding]:
+def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
+    ask = partial(_ask, connection)
+    opened = sealed.opening(keyring, ask, "")
     checks: list[Callable[[Connection], Iterator[Finding]]] = [
         look_at_server,
         _paused,
@@ -101,10 +105,12 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int) -> Itera
         partial(_clock, now_ms=now_ms),
         _definitions,
         _states,
-        _blocks,
-        _kept,
+        lambda _: sealed.keys(opened, ask, ""),
+        partial(_blocks, opened=opened),
+        partial(_kept, opened=opened),
         _chunks,
-        _runs,
+        partial(_runs, opened=opened),
+        lambda _: sealed.values(opened, ask, ""),
         _ids,
         _references,
         _ends,
@@ -116,6 +122,10 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int) -> Itera
             raise
         except (psycopg.Error, ValueError, TypeError) as error:
             yield found.unreadable(error, "The store")
+
+
+def _ask(connection: Connection, text: str) -> list[tuple[Any, ...]]:
+    return connection.execute(text.encode()).fetchall()
 
 
 def _paused(connection: Connection) -> Iterator[Finding]:
@@ -159,30 +169,39 @@ def _states(connection: Connection) -> Iterator[Finding]:
             yield found.bad_run(f"The state of the queue in partition {partition} is damaged: {error}.")
 
 
-def _blocks(connection: Connection) -> Iterator[Finding]:
+def _blocks(connection: Connection, opened: sealed.Opening) -> Iterator[Finding]:
     """Every block's checksum and place, and that no offset is missing."""
-    good = bad = 0
+    good = bad = closed = 0
     for partition, low, high in connection.execute(_GAPS):
         yield found.missing_offsets(partition, low, high)
     for tenant, partition in _partitions(connection):
         for base, stored in _paged(connection, "block", "base", partition):
             try:
-                decode(Place(tenant, partition, base), stored, partial(_chunk, connection))
+                block = decode(
+                    Place(tenant, partition, base), stored, partial(_chunk, connection), unseal=opened.unseal
+                )
                 good += 1
+                if (forged := opened.forged(block.place, stored, block.published_at)) is not None:
+                    yield forged
+            except Sealed:
+                # Its checksum is right, and there is no key to look further.
+                closed += 1
             except _UNREADABLE as error:
                 if _is_there(connection, "block", "base", partition, base):
                     bad += 1
                     yield found.bad_block(str(error))
     if not bad:
-        yield found.good_blocks(good)
+        yield found.good_blocks(good, closed)
 
 
-def _kept(connection: Connection) -> Iterator[Finding]:
+def _kept(connection: Connection, opened: sealed.Opening) -> Iterator[Finding]:
     """Messages that were copied out of their blocks."""
     for tenant, partition in _partitions(connection):
         for offset, stored in _paged(connection, "kept", '"offset"', partition):
             try:
-                decode(Place(tenant, partition, offset), stored)
+                decode(Place(tenant, partition, offset), stored, unseal=opened.unseal, bound=KEPT)
+            except Sealed:
+                continue
             except _UNREADABLE as error:
                 yield found.bad_block(str(error))
 
@@ -220,7 +239,7 @@ def _chunks(connection: Connection) -> Iterator[Finding]:
     yield from found.lost_references("staged", missing)
 
 
-def _runs(connection: Connection) -> Iterator[Finding]:
+def _runs(connection: Connection, opened: sealed.Opening) -> Iterator[Finding]:
     """Every block of the queues' runs: its entries, its messages, and that none is missing."""
     good = bad = 0
     asked = "SELECT p.tenant, r.partition, r.id FROM run AS r JOIN part AS p ON p.id = r.partition ORDER BY 2, 3"
@@ -229,7 +248,7 @@ def _runs(connection: Connection) -> Iterator[Finding]:
             fault: Finding | None
             try:
                 place = Place(tenant, partition, 0)
-                fault = found.check_run_block(place, run, index, entries=entries, stored=stored)
+                fault = found.check_run_block(place, run, index, entries=entries, stored=stored, unseal=opened.unseal)
             except _UNREADABLE as error:
                 fault = found.bad_run(str(error))
             if fault is None:

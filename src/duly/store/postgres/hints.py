@@ -12,10 +12,10 @@ from typing import Any
 from ...engine.block import Place, decode
 from ...engine.find import QUEUE_GROUP
 from ...engine.memory import Memory
-from ...errors import CorruptBlock
+from ...errors import CorruptBlock, Sealed
 from ..contract import Head, TopicRow
 from .line import Row, Statement
-from .transaction import PostgresTransaction
+from .transaction import LOOK_AHEAD_MS, PostgresTransaction
 
 _BLOCKS = 32
 _END = 2**62
@@ -25,7 +25,12 @@ class Hints:
     """What is asked for of one topic, and what to do with the answers; nothing of a topic that is not known."""
 
     def __init__(
-        self, topic: TopicRow | None, group: int | None, heads: Mapping[int, Head], floors: Mapping[int, int]
+        self,
+        topic: TopicRow | None,
+        group: int | None,
+        heads: Mapping[int, Head],
+        floors: Mapping[int, int],
+        until: int,
     ) -> None:
         self._topic = topic
         self._group = group
@@ -33,6 +38,8 @@ class Hints:
         self._heads = heads
         # Before which no lease is due.
         self._floors = floors
+        # How far ahead it is looked for one.
+        self._until = until
         self.useful = False
 
     def asked(self, sql: Mapping[str, Statement]) -> list[tuple[Statement, Mapping[str, Any]]]:
@@ -46,9 +53,8 @@ class Hints:
             if self._group is not None:
                 asked += [(sql["queue"], place), (sql["runs"], place), (sql["holes"], place)]
                 asked.append((sql["loose_next_due"], place))
-                asked.append(
-                    (sql["lease_next_due"], {**place, "grp": self._group, "low": self._floors.get(partition, 0)})
-                )
+                low = self._floors.get(partition, 0)
+                asked.append((sql["lease_next_due"], {**place, "grp": self._group, "low": low, "until": self._until}))
         return asked
 
     @property
@@ -63,25 +69,28 @@ class Hints:
         for partition in self._partitions:
             tx.begin_with_head(partition, next(answers), next(answers))
             for base, data in next(answers):
+                place = Place(self._topic.tenant_id, partition, base)  # type: ignore[union-attr]
                 try:
-                    block = decode(Place(self._topic.tenant_id, partition, base), data, tx.chunk)  # type: ignore[union-attr]
-                except CorruptBlock:
+                    block = decode(place, data, tx.chunk, unseal=tx.unseal)
+                except (CorruptBlock, Sealed):
                     # Whoever comes to it says so.
                     break
                 tx.cache(("block", partition, base), block, len(data) + block.columns.bytes)
             if self._group is not None:
                 tx.begin_with_queue(partition, next(answers), next(answers), next(answers))
-                tx.begin_with_lows(partition, self._group, next(answers)[0][0], next(answers)[0][0])
+                tx.begin_with_loose_low(partition, next(answers)[0][0])
+                tx.begin_with_lease_low(partition, self._group, next(answers)[0][0], self._until)
 
 
-def hints_of(memory: Memory, tenant: str, name: str | None) -> Hints:
-    """What to ask for, by what is remembered of a topic."""
+def hints_of(memory: Memory, tenant: str, name: str | None, now_ms: int) -> Hints:
+    """What to ask for at about that time, by what is remembered of a topic."""
+    until = now_ms + LOOK_AHEAD_MS
     topic: TopicRow | None = memory.get(("topic", tenant, name))
     if topic is None:
-        return Hints(None, None, {}, {})
+        return Hints(None, None, {}, {}, until)
     heads = {partition: head for partition in topic.partitions if (head := memory.get(("head", partition))) is not None}
     group = memory.get(("group", topic.id, QUEUE_GROUP)) if topic.settings.kind == "queue" else None
     if group is None:
-        return Hints(topic, None, heads, {})
+        return Hints(topic, None, heads, {}, until)
     floors = {partition: memory.get(("lease floor", partition, group.id)) or 0 for partition in topic.partitions}
-    return Hints(topic, group.id, heads, floors)
+    return Hints(topic, group.id, heads, floors, until)

@@ -34,11 +34,13 @@ from ...engine.incoming import Checked, check_columns
 from ...engine.inquiry import Cancel, Move, cancel, move
 from ...engine.lease import is_live, live_indexes
 from ...engine.publish import Publish, publish
+from ...engine.seal import Seal, bound_to
+from ...engine.secrets import Shredded
 from ...engine.settle import settle
 from ...engine.settling import Settle, Token, Verdicts
-from ...errors import Error, InvalidArgument
+from ...errors import CorruptBlock, Error, InvalidArgument
 from ...events import Event
-from ..contract import LEASED, LeaseRow, Transaction
+from ..contract import LEASED, LeaseRow, TopicRow, Transaction
 from .faults import LOCK_NOT_AVAILABLE
 from .line import Refused
 from .transaction import PostgresTransaction
@@ -92,6 +94,11 @@ def take_in_mail(tx: Transaction, commands: Sequence[TakeIn]) -> list[None]:  # 
     return [None] * len(commands)
 
 
+def sealed_mail(data: bytes, topic: TopicRow, kind: str, seal: Seal | None) -> bytes:
+    """Mail as it is put into the inbox: nobody but its topic takes it in, for what it is."""
+    return data if seal is None else seal.seal_value(data, bound_to("mail", topic.id, kind))
+
+
 def batch_mail(batch: Checked, columns: Columns, publish_id: str) -> bytes:
     """A batch for the inbox, its times absolute."""
     partitions = None if batch.partitions is None else batch.partitions.tolist()
@@ -117,7 +124,7 @@ def held_of(row: LeaseRow | None, token: Token, group: int, verdicts: Verdicts) 
 
 def leave_verdict(tx: PostgresTransaction, command: Settle) -> Verdicts:
     """Leaves a verdict as mail: an application's open transaction has a share of the lease, and will let go of it."""
-    topic = find_topic(tx, command.tenant, command.topic)
+    topic = find_topic(tx, command.tenant, command.topic, suspended=True)
     group = find_group(tx, topic, command.group)
     verdicts = Verdicts()
     found = [held_of(tx.lease_looking(token.lease_id), token, group.id, verdicts) for token in command.tokens]
@@ -129,7 +136,8 @@ def leave_verdict(tx: PostgresTransaction, command: Settle) -> Verdicts:
         verdicts.expires_at = tx.now_ms + lease_ms
     if held:
         leases = [token.lease_id for token in held]
-        tx.mail_put(topic.id, SETTLE, verdict_mail(replace(command, tokens=held), tx.now_ms), leases)
+        data = verdict_mail(replace(command, tokens=held), tx.now_ms)
+        tx.mail_put(topic.id, SETTLE, sealed_mail(data, topic, SETTLE, tx.sealing(topic.tenant_id)), leases)
     return verdicts
 
 
@@ -138,8 +146,9 @@ def spoken_of(tx: PostgresTransaction, topic_id: int) -> set[int]:
     found: set[int] = set()
     for data in tx.verdicts(topic_id):
         # What makes no sense is refused when it is taken in.
-        with suppress(msgspec.MsgspecError):
-            found.update(token.lease_id for token in _verdict.decode(data)[1].tokens)
+        with suppress(msgspec.MsgspecError, CorruptBlock):
+            opened = tx.mail_opened(topic_id, SETTLE, data)
+            found.update(token.lease_id for token in _verdict.decode(opened)[1].tokens)
     return found
 
 
@@ -166,6 +175,9 @@ class _TakingIn:
         self.left_from: int | None = None
 
     def run(self) -> int:
+        if find_topic(self.tx, self.tenant, self.topic, suspended=True, shredded=True).tenant_state:
+            # What was committed before its tenant was suspended waits for the end of that: it would be refused.
+            return self.floor
         oldest: int | None = None
         for rows in self._pages():
             if oldest is None:
@@ -191,7 +203,8 @@ class _TakingIn:
         for mail in mails:
             self._done(mail)
             try:
-                commands.append(_of_mail(self.tenant, self.topic, mail))
+                opened = self.tx.mail_opened(self.topic_id, mail[2], mail[3])
+                commands.append(_of_mail(self.tenant, self.topic, mail, opened))
                 given.append(mail)
             except (Error, msgspec.MsgspecError) as error:
                 self._refuse(mail, error)
@@ -204,7 +217,7 @@ class _TakingIn:
         if not read:
             return
         # Of which the topic's partitions are known from here on.
-        find_topic(self.tx, self.tenant, self.topic)
+        find_topic(self.tx, self.tenant, self.topic, suspended=True, shredded=True)
         shared = self.tx.leases_shared({token.lease_id for _, (_, command) in read for token in command.tokens})
         for mail, (at_ms, command) in read:
             if any(token.lease_id in shared for token in command.tokens):
@@ -253,8 +266,8 @@ class _TakingIn:
     def _read(self, mail: Any, decoder: Any) -> Any:
         """What a mail says; None: nothing that makes sense."""
         try:
-            return decoder.decode(mail[3])
-        except msgspec.MsgspecError as error:
+            return decoder.decode(self.tx.mail_opened(self.topic_id, mail[2], mail[3]))
+        except (msgspec.MsgspecError, CorruptBlock, Shredded) as error:
             self._done(mail)
             self._refuse(mail, error)
             return None
@@ -286,14 +299,14 @@ _WAYS: dict[str, Callable[[_TakingIn, list[Any]], None]] = {
 }
 
 
-def _of_mail(tenant: str, topic: str, mail: Any) -> Publish:
-    _, _, kind, data, payload, _ = mail
+def _of_mail(tenant: str, topic: str, mail: Any, data: bytes) -> Publish:
+    kind, payload = mail[2], mail[4]
     if kind == SQL:
         return _of_row(tenant, topic, _row.decode(data), payload)
     batch = _batch.decode(data)
-    columns = decode(_PLACE, batch.block).columns
+    columns = decode(_PLACE, batch.block, unseal=None).columns
     partitions = None if batch.partitions is None else np.array(batch.partitions, np.int64)
-    return Publish(tenant, topic, Checked(columns, columns.bytes, partitions), batch.publish_id)
+    return Publish(tenant, topic, Checked(columns, columns.bytes, partitions), batch.publish_id, taken=True)
 
 
 def _of_row(tenant: str, topic: str, row: _Row, payload: bytes) -> Publish:
@@ -307,7 +320,8 @@ def _of_row(tenant: str, topic: str, row: _Row, payload: bytes) -> Publish:
     checked = check_columns(
         {name: column for name, column in lists.items() if name != "id"}, partitions, relative=False
     )
-    return Publish(tenant, topic, Checked(Columns(1, lists=lists), len(payload), checked.partitions), row.publish_id)
+    batch = Checked(Columns(1, lists=lists), len(payload), checked.partitions)
+    return Publish(tenant, topic, batch, row.publish_id, taken=True)
 
 
 def _tell_lost(tx: PostgresTransaction, command: Settle, count: int) -> None:

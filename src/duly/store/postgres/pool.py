@@ -15,8 +15,10 @@ _WAIT_S = 10.0
 class Pool:
     """Opens lines as they are needed; whoever wants one more than there may be waits."""
 
-    def __init__(self, open_line: Callable[[], Line], most: int) -> None:
+    def __init__(self, open_line: Callable[[], Line], most: int, lost: Callable[[], None]) -> None:
         self._open_line = open_line
+        # Told of each line that was lost, before another one is opened: the server behind that may be another one.
+        self._lost = lost
         self._most = most
         self._free: list[Line] = []
         self._out = 0
@@ -56,6 +58,7 @@ class Pool:
                     return line
                 # The server went away, or said so: whoever only looks should not have to find out.
                 line.close()
+                self._lost()
         try:
             return self._open_line()
         except BaseException:
@@ -71,6 +74,7 @@ class Pool:
                 self._free.append(line)
             elif line.lost:
                 # The others broke with it, most likely: nobody should have to find out one by one.
+                self._lost()
                 stale, self._free = self._free, []
                 for other in stale:
                     other.close()

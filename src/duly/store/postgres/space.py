@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -175,7 +176,9 @@ class Sweeper:
             thread = self._thread
         while thread is not None and thread.is_alive():
             for connection in list(self._at_work):
-                connection.cancel()
+                # Of a server that is gone nothing has to be stopped.
+                with suppress(psycopg.OperationalError):
+                    connection.cancel()
             thread.join(0.05)
 
     # The thread

@@ -8,6 +8,7 @@ for, and a standby is neither claimed nor read from.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,12 +22,14 @@ from msgspec.structs import replace
 from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.event_log import ListEvents, pack
 from ...engine.memory import BlockCache
+from ...engine.secrets import Keyring
 from ...errors import InvalidArgument, StoreError
 from ...events import Listener
 from ...health import Finding
 from ...member import FORGET_MS, SEEN_MS_MAX, Member
 from ..bell import SLOTS, Ticket
 from ..contract import AgendaRow, Backup, Verb
+from ..sql.stored import StoredBytes
 from .address import Address
 from .application import Joining
 from .bell import NotifyBell
@@ -62,7 +65,7 @@ R = TypeVar("R")
 class PostgresStore:
     """An open store. Thread-safe."""
 
-    def __init__(self, url: str, *, clock: Clock, listener: Listener | None = None) -> None:
+    def __init__(self, url: str, *, clock: Clock, listener: Listener | None = None, master: Any = None) -> None:
         self.address = Address(url)
         # Under which a thread knows that it has a transaction open here.
         self.key = url
@@ -74,6 +77,8 @@ class PostgresStore:
         self.fork_unsafe = False
         self._listener = listener
         self._cache = BlockCache()
+        self._stored = StoredBytes()
+        self.keyring = Keyring(master)
         self._closed = False
         self._sql = statements()
         try:
@@ -86,10 +91,11 @@ class PostgresStore:
         self._ids_lock = threading.Lock()
         self._ids = range(0)
         self._ids_line: Line | None = None
-        session = self._thousand().start
+        # Drawn and not counted: a standby that takes over may lack what was counted last.
+        session = secrets.randbelow(2**62) + 1
         self._bell = NotifyBell(self.address.connect, f"duly.{self.address.schema}")
-        self._pool = Pool(self._open_line, _LINES_MAX)
-        self._readers = Pool(self._open_line, _READERS_MAX)
+        self._pool = Pool(self._open_line, _LINES_MAX, self._forget)
+        self._readers = Pool(self._open_line, _READERS_MAX, self._forget)
         self._sweeper = Sweeper(self.address.connect, self.address.schema, self.space)
         self._writer = PostgresWriter(
             self._pool,
@@ -100,6 +106,8 @@ class PostgresStore:
             space=self.space,
             new_lease_id=self._new_lease_id,
             cache=self._cache,
+            stored=self._stored,
+            keyring=self.keyring,
             bell=self._bell,
             listener=listener,
             freed=self._sweeper.owe,
@@ -121,15 +129,24 @@ class PostgresStore:
         except psycopg.Error as error:
             raise LineLost(str(error).strip()) from error
 
+    def _forget(self) -> None:
+        """The server went away. A standby that nobody waited for may take over: it lacks what came last, and will have
+        something else at the same offsets.
+        """
+        self._cache.clear()
+
     def _new_lease_id(self) -> int:
         with self._ids_lock:
-            if not self._ids:
+            # Those of a server that went away may be given again by the one that took over.
+            if not self._ids or self._ids_line is None or not self._ids_line.is_quiet():
                 self._ids = self._thousand()
             given, self._ids = self._ids[0], self._ids[1:]
             return given
 
     def _thousand(self) -> range:
         """A thousand ids that nobody else has, or ever will: they are stored before they are used."""
+        if self._ids_line is not None and not self._ids_line.is_quiet():
+            self._ids_line.close()
         if self._ids_line is None or self._ids_line.lost:
             self._ids_line = self._open_line()
         first: int = self._ids_line.ask(self._sql["a_thousand_ids"], {})[0][0]
@@ -182,6 +199,8 @@ class PostgresStore:
                 incarnation=self.incarnation,
                 memory=None,
                 cache=self._cache,
+                stored=self._stored,
+                keyring=self.keyring,
             )
         except LineLost:
             raise
@@ -271,12 +290,16 @@ class PostgresStore:
         reading = self.read_clock()
         try:
             with self.address.connect() as connection:
-                yield from examine(connection, reading, self.clock.now_ms())
+                yield from examine(connection, reading, self.clock.now_ms(), self.keyring)
         except psycopg.OperationalError as error:
             raise translate(error) from error
 
     def look_at_clock(self) -> None:
         """PostgreSQL's clock is looked at by every transaction."""
+
+    def look_at_stored(self) -> None:
+        """Looks again at what those tenants store that have a quota of it, where that is wanted."""
+        self._stored.look_again(self.read)
 
     def look_at_disk(self) -> None:
         """The device is the server's affair."""

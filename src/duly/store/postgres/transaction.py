@@ -19,7 +19,10 @@ from msgspec.structs import replace
 
 from ...engine.block import Block, Place, decode
 from ...engine.memory import BlockCache, Memory
+from ...engine.seal import bound_to, is_sealed, open_value
+from ...engine.secrets import Keyring
 from ...errors import CorruptBlock, StoreError
+from ...tenant import TenantSettings
 from ...topic import TopicSettings
 from ..contract import (
     LEASED,
@@ -35,9 +38,11 @@ from ..contract import (
     LooseRow,
     QueueRow,
     RunRow,
+    SecretRow,
     TopicRow,
 )
-from ..sql.transaction import SqlTransaction, lease_of
+from ..sql.stored import StoredBytes
+from ..sql.transaction import SqlTransaction
 from .line import Line
 from .statements import statements
 
@@ -53,6 +58,8 @@ _OF_LEASES = frozenset(
     }
 )
 _NO_LEASE = LeaseRow(0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0)
+# How far ahead it is looked for leases that will be due.
+LOOK_AHEAD_MS = 100
 # How often is looked whether a lease has become free whose time is up.
 _SHARED_MS = 50
 
@@ -90,11 +97,15 @@ class PostgresTransaction(SqlTransaction):
         incarnation: str,
         memory: Memory | None,
         cache: BlockCache,
+        stored: StoredBytes,
+        keyring: Keyring,
         new_lease_id: Callable[[], int] | None = None,
         enter: Callable[[int], Turn] | None = None,
         turns: dict[int, Turn] | None = None,
     ) -> None:
-        super().__init__(now_ms=now_ms, incarnation=incarnation, memory=memory, cache=cache)
+        super().__init__(
+            now_ms=now_ms, incarnation=incarnation, memory=memory, cache=cache, stored=stored, keyring=keyring
+        )
         self.line = line
         self.wrote = False
         # Beside leases and the like it stored something that must not be lost with the machine.
@@ -205,9 +216,8 @@ class PostgresTransaction(SqlTransaction):
         self._hinted["runs", partition] = runs
         self._hinted["holes", partition] = holes
 
-    def begin_with_lows(self, partition: int, group: int, loose: int | None, lease: int | None) -> None:
-        self.remember(("loose low", partition), _NEVER if loose is None else loose)
-        self._set_low(("lease low", partition, group), _NEVER if lease is None else lease)
+    def begin_with_loose_low(self, partition: int, found: int | None) -> None:
+        self.remember(("loose low", partition), _NEVER if found is None else found)
 
     # Locks
 
@@ -266,7 +276,7 @@ class PostgresTransaction(SqlTransaction):
         return self._locked(find(tenant, name), lambda: find(tenant, name))
 
     def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow:
-        tenant_id = self.tenant_id(tenant) or self.tenant_insert(tenant)
+        tenant_id = self.tenant_id(tenant) or self.tenant_insert(tenant, TenantSettings())
         text = msgspec.json.encode(settings).decode()
         row = self._one("topic_insert", tenant=tenant_id, name=name, settings=text, now=self.now_ms)
         self.wrote = self.lasting = True
@@ -305,7 +315,7 @@ class PostgresTransaction(SqlTransaction):
         """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
         at = low
         while at < high:
-            cached = self._cached_block(partition, at)
+            cached = self.block_at_hand(partition, at)
             if cached is not None:
                 yield cached
                 at = cached.end
@@ -313,7 +323,7 @@ class PostgresTransaction(SqlTransaction):
             found = self._rows("blocks", partition=partition, low=at, high=high, limit=_BLOCKS_A_PAGE)
             before = at
             for base, data in found:
-                block = decode(Place(tenant_id, partition, base), data, self.chunk)
+                block = decode(Place(tenant_id, partition, base), data, self.chunk, unseal=self.unseal)
                 if not block.base <= at < block.end:
                     break
                 self._cache.put(("block", partition, block.base), block, len(data) + block.columns.bytes)
@@ -360,6 +370,22 @@ class PostgresTransaction(SqlTransaction):
         self.lasting = True
         super().receipt_insert(topic, publish_id, expires_at, receipt)
 
+    def secret_insert(self, tenant_id: int, version: int, wrapped: bytes | None) -> None:
+        self.lasting = True
+        super().secret_insert(tenant_id, version, wrapped)
+
+    def secret_rewrap(self, row: SecretRow, wrapped: bytes) -> None:
+        self.lasting = True
+        super().secret_rewrap(row, wrapped)
+
+    def secret_shred(self, tenant_id: int) -> None:
+        self.lasting = True
+        super().secret_shred(tenant_id)
+
+    def tenant_settings_put(self, tenant_id: int, settings: str) -> None:
+        self.lasting = True
+        super().tenant_settings_put(tenant_id, settings)
+
     # Groups at work
 
     def cursor(self, tenant_id: int, partition: int, group: int) -> int:  # noqa: ARG002
@@ -387,12 +413,12 @@ class PostgresTransaction(SqlTransaction):
             return self._seen(known) if known.id else None
         query = "lease_looking" if self._memory is None else "lease"
         row = self._one(query, partitions=self._partitions_of(lease_id), id=lease_id)
-        return None if row is None else self._seen(lease_of(row), locked=True)
+        return None if row is None else self._seen(self._lease(row), locked=True)
 
     def lease_looking(self, lease_id: int) -> LeaseRow | None:
         """A lease as it stands, whoever has a share of it."""
         row = self._one("lease_looking", partitions=self._partitions_of(lease_id), id=lease_id)
-        return None if row is None else self._seen(lease_of(row))
+        return None if row is None else self._seen(self._lease(row))
 
     def leases_shared(self, lease_ids: Iterable[int]) -> set[int]:
         """Those that applications' open transactions have a share of."""
@@ -408,7 +434,7 @@ class PostgresTransaction(SqlTransaction):
             return
         row = self._one("lease", partitions=self._partitions_of(lease_id), id=lease_id)
         if row is not None:
-            self._seen(lease_of(row), locked=True)
+            self._seen(self._lease(row), locked=True)
 
     def _partitions_of(self, lease_id: int) -> tuple[int, ...]:
         known = self._lease_at.get(lease_id)
@@ -484,7 +510,14 @@ class PostgresTransaction(SqlTransaction):
         self._end(row.partition, lease_id)
         return row
 
-    def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
+    def leases_due(
+        self,
+        tenant_id: int,  # noqa: ARG002
+        partition: int,
+        group: int,
+        now_ms: int,
+        limit: int,
+    ) -> list[LeaseRow]:
         low = self.recall(("lease low", partition, group))
         if low is not None and low > now_ms:
             return []
@@ -493,9 +526,9 @@ class PostgresTransaction(SqlTransaction):
         rows = self._rows(query, partition=partition, grp=group, low=low, now=now_ms, limit=limit)
         if self._memory is not None:
             self._looked_for_due.add((partition, group))
-        found = [self._seen(lease_of(row), locked=True) for row in rows]
+        found = [self._seen(self._lease(row), locked=True) for row in rows]
         if not found:
-            self.lease_next_due(tenant_id, partition, group)
+            self._look_ahead(partition, group, low)
         elif self.spoken_of is not None and any(row.state == LEASED for row in found):
             # An application has committed since the mail was taken in, perhaps a verdict on one of these. It is for the
             # next turn: whoever asks here has begun to work on the queue as it is.
@@ -516,7 +549,12 @@ class PostgresTransaction(SqlTransaction):
 
     def lease_next_due(self, tenant_id: int, partition: int, group: int) -> int | None:  # noqa: ARG002
         key = ("lease low", partition, group)
-        due_at = self._earliest(key, "lease_next_due", {"partition": partition, "grp": group})
+        place = {"partition": partition, "grp": group, "until": _NEVER}
+        ahead = self.recall(("lease ahead", partition, group))
+        if ahead is not None and ahead == self.recall(key):
+            # It was only looked ahead: whoever sleeps until then wants to know better.
+            self._set_low(key, self._one("lease_next_due", **place, low=self._floor(key))[0] or _NEVER)
+        due_at = self._earliest(key, "lease_next_due", place)
         if due_at is not None and due_at <= self.now_ms and (partition, group) in self._looked_for_due:
             # An application's transaction has a share of it, and nobody tells when that ends.
             return self.now_ms + _SHARED_MS
@@ -531,6 +569,21 @@ class PostgresTransaction(SqlTransaction):
             self._set_low(key, low)
         assert low is not None
         return None if low == _NEVER else low
+
+    def _look_ahead(self, partition: int, group: int, low: int) -> None:
+        """Finds out when to look for due leases again: a little ahead, and no further.
+
+        Those that were ended lie behind, dead, as many as were claimed in the time of a lease while anybody holds an
+        old snapshot: whoever looked for the earliest that is left would read them all.
+        """
+        until = self.now_ms + LOOK_AHEAD_MS
+        found = self._one("lease_next_due", partition=partition, grp=group, low=low, until=until)[0]
+        self.begin_with_lease_low(partition, group, found, until)
+
+    def begin_with_lease_low(self, partition: int, group: int, found: int | None, until: int) -> None:
+        """The earliest lease that is due by `until`; None: there is none."""
+        self._set_low(("lease low", partition, group), until if found is None else found)
+        self.remember(("lease ahead", partition, group), until if found is None else None)
 
     def _set_low(self, key: tuple[Any, ...], low: int) -> None:
         """No row is due before that."""
@@ -553,23 +606,10 @@ class PostgresTransaction(SqlTransaction):
         if low is not None and due_at < low:
             self.remember(key, due_at)
 
-    def dead_insert(self, row: DeadRow) -> None:
+    def _reason(self, row: DeadRow) -> str | bytes:
         # A reason may hold what PostgreSQL's texts cannot.
-        self._rows(
-            "dead_insert",
-            tenant=row.tenant_id,
-            partition=row.partition,
-            grp=row.group,
-            offset=row.offset,
-            buried_at=row.buried_at,
-            attempts=row.attempts,
-            reason=row.reason.encode("utf-8", "surrogatepass"),
-            history=row.history,
-        )
-
-    def dead(self, tenant_id: int, partition: int, group: int, after: int, limit: int) -> list[DeadRow]:
-        rows = super().dead(tenant_id, partition, group, after, limit)
-        return [replace(row, reason=bytes(row.reason).decode("utf-8", "surrogatepass")) for row in rows]  # type: ignore[arg-type]
+        reason = super()._reason(row)
+        return reason if isinstance(reason, bytes) else reason.encode("utf-8", "surrogatepass")
 
     # Queues
 
@@ -650,10 +690,11 @@ class PostgresTransaction(SqlTransaction):
         self.remember(("state", partition), None)
         self.remember(("loose low", partition), None)
 
-    def loose(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> list[LooseRow]:  # noqa: ARG002
+    def loose(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> list[LooseRow]:
         if not offsets:
             return []
-        return [LooseRow(*row) for row in self._rows("loose", partition=partition, offsets=list(offsets))]
+        rows = self._rows("loose", partition=partition, offsets=list(offsets))
+        return [self._loose(tenant_id, row) for row in rows]
 
     def loose_put(self, tenant_id: int, row: LooseRow) -> None:
         if row.waits:
@@ -686,6 +727,14 @@ class PostgresTransaction(SqlTransaction):
         """What is visible of a topic's mail that settles."""
         return [data for (data,) in self._rows("inbox_verdicts", topic=topic, floor=self.mail_floor)]
 
+    def mail_opened(self, topic: int, kind: str, data: bytes) -> bytes:
+        """What a mail says. Raises CorruptBlock if its seal is broken, and Sealed."""
+        if not is_sealed(data):
+            return data
+        ((tenant_id,),) = self._rows("tenant_of_topic", topic=topic)
+        opened: bytes = open_value(data, tenant_id, bound_to("mail", topic, kind), self.unseal)
+        return opened
+
     def mail_put(self, topic: int, kind: str, data: bytes, leases: list[int]) -> None:
         self.lasting = True
         self._rows("inbox_put", topic=topic, kind=kind, data=data, leases=leases)
@@ -717,7 +766,7 @@ class PostgresTransaction(SqlTransaction):
 
     def event_rows(self, limit: int) -> list[EventRow]:
         found = list(self._rows("event_rows", floor=self.event_floor, limit=limit))
-        rows = [EventRow(*row[:3]) for row in found]
+        rows = [self._events(EventRow(*row[:3])) for row in found]
         # Below which there is nothing left, if all of these go.
         self._events_read = (len(found), found[0][3]) if found and len(found) < limit else None
         if self.read_time is not None:

@@ -43,12 +43,14 @@ from ...engine.claim import claim
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Publish
 from ...engine.record import write_records
+from ...engine.secrets import Keyring
 from ...engine.settling import Settle
 from ...errors import Busy, Closed, Error, StoreError, Timeout, Unavailable
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
 from ..contract import Aftermath, Verb
-from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
+from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, by_verb, remembering, run_together, unknown
+from ..sql.stored import StoredBytes
 from .bell import NotifyBell
 from .clock import PostgresClock
 from .faults import CHANGED, GOING_AWAY, LOCK_NOT_AVAILABLE, PASSING, translate
@@ -100,6 +102,8 @@ class PostgresWriter:
         space: int,
         new_lease_id: Callable[[], int],
         cache: BlockCache,
+        stored: StoredBytes,
+        keyring: Keyring,
         bell: NotifyBell,
         listener: Listener | None,
         freed: Callable[[], None],
@@ -113,6 +117,8 @@ class PostgresWriter:
         self._space = space
         self._new_lease_id = new_lease_id
         self._cache = cache
+        self._stored = stored
+        self._keyring = keyring
         self._bell = bell
         self._listener = listener
         # Told when space was freed inside the store.
@@ -124,8 +130,14 @@ class PostgresWriter:
         self._count = 0
         self._cost = 0
         self._busy = 0
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        # Each wakes those alone that it is for: whoever is woken for nothing takes the interpreter from those at work.
+        self._room = threading.Condition(self._lock)
+        self._work_left = threading.Condition(self._lock)
+        self._more = threading.Condition(self._lock)
+        self._rest = threading.Condition(self._lock)
         self._leaders: list[threading.Thread] = []
+        # Leaders that sleep, and that nobody has woken yet.
         self._idle = 0
         self._closing = False
 
@@ -169,10 +181,10 @@ class PostgresWriter:
 
     def _hand_over(self, job: Job, deadline: float | None, *, leads: bool) -> Seat | None:
         """Leaves a job at its seat. Answers the seat if the caller is to lead there."""
-        with self._changed:
+        with self._lock:
             while self._count >= LIMITS.writer_commands_max or self._cost >= LIMITS.writer_bytes_max:
                 left = None if deadline is None else deadline - monotonic_s()
-                if self._closing or (left is not None and left <= 0) or not self._changed.wait(left):
+                if self._closing or (left is not None and left <= 0) or not self._room.wait(left):
                     raise Busy()
             if self._closing:
                 raise Closed()
@@ -186,7 +198,7 @@ class PostgresWriter:
         self._cost += job.cost
         if seat.busy:
             if seat.lingers:
-                self._changed.notify_all()
+                self._more.notify_all()
             return None
         seat.busy = True
         self._busy += 1
@@ -197,7 +209,8 @@ class PostgresWriter:
 
     def _seat_of(self, job: Job) -> Seat:
         name = topic_of(job.command)
-        key = ("" if name is None else job.tenant, name)
+        # A chore's command names the topic's tenant; the job's is the chores' own.
+        key = ("" if name is None else getattr(job.command, "tenant", job.tenant), name)
         seat = self._seats.get(key)
         if seat is None:
             seat = self._seats[key] = Seat(*key)
@@ -214,25 +227,29 @@ class PostgresWriter:
 
     def _call_leader(self, seat: Seat) -> None:
         self._ready.append(seat)
-        if not self._idle and len(self._leaders) < _LEADERS:
+        if self._idle:
+            self._idle -= 1
+            self._work_left.notify()
+        elif len(self._leaders) < _LEADERS:
             thread = threading.Thread(target=self._serve, name="duly-writer", daemon=True)
             self._leaders.append(thread)
             thread.start()
-        self._changed.notify_all()
 
     def _abandon(self, job: Job) -> bool:
         """The caller waits no longer. True if the job was withdrawn in time; a finished one is not abandoned."""
-        with self._changed:
+        with self._lock:
             job.abandoned = job.stage != FINISHED
             return job.stage == QUEUED
 
     def close(self) -> None:
         """Finishes what is queued and stops."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
+            self._room.notify_all()
+            self._more.notify_all()
+            self._wake_leaders()
             while self._busy:
-                self._changed.wait()
+                self._rest.wait()
         for thread in self._leaders:
             thread.join()
 
@@ -240,28 +257,34 @@ class PostgresWriter:
 
     def _serve(self) -> None:
         while True:
-            with self._changed:
-                self._idle += 1
+            with self._lock:
                 while not self._ready:
                     if self._closing and not self._busy:
-                        self._idle -= 1
                         return
-                    self._changed.wait()
-                self._idle -= 1
+                    self._idle += 1
+                    # Whoever wakes it has counted it out.
+                    self._work_left.wait()
                 seat = self._ready.popleft()
             self._lead(seat, None)
+
+    def _wake_leaders(self) -> None:
+        """All of them: it is being closed."""
+        self._idle = 0
+        self._work_left.notify_all()
 
     def _lead(self, seat: Seat, own: Job | None) -> None:
         """Serves a seat until nothing waits there; a caller's thread, until its own job is done or put off."""
         pause = _AGAIN_S
         while True:
             done = self._transact(seat)
-            with self._changed:
+            with self._lock:
                 if not seat.jobs or (self._closing and not done):
                     left, seat.jobs = list(seat.jobs), deque()
                     seat.busy = False
                     self._busy -= 1
-                    self._changed.notify_all()
+                    if self._closing:
+                        self._rest.notify_all()
+                        self._wake_leaders()
                     break
                 if own is not None and (own.stage == FINISHED or not done):
                     self._call_leader(seat)
@@ -279,7 +302,7 @@ class PostgresWriter:
         """The next group of a seat's jobs."""
         taken: list[Job] = []
         cost = 0
-        with self._changed:
+        with self._lock:
             while seat.jobs and len(taken) < _JOBS_A_TRANSACTION and cost < _COST_A_TRANSACTION:
                 job = seat.jobs.popleft()
                 self._count -= 1
@@ -290,12 +313,12 @@ class PostgresWriter:
                     cost += job.cost
                 if seat.name is None:
                     break
-            self._changed.notify_all()
+            self._room.notify_all()
         return taken
 
     def _put_back(self, seat: Seat, jobs: Sequence[Job]) -> None:
         """Nothing was done of them: they wait again, and can be withdrawn."""
-        with self._changed:
+        with self._lock:
             for job in reversed(jobs):
                 job.stage = QUEUED
                 seat.jobs.appendleft(job)
@@ -351,23 +374,27 @@ class PostgresWriter:
         """
         if not seat.kept_until:
             return False
-        with self._changed:
+        with self._lock:
             left = seat.kept_until - monotonic_s()
             if left > 0 and not seat.jobs and served >= _MANY_JOBS and not self._closing:
                 seat.lingers = True
-                self._changed.wait(min(left, _LINGER_S))
+                self._more.wait(min(left, _LINGER_S))
                 seat.lingers = False
             stays = bool(seat.jobs) and seat.kept_until > monotonic_s()
         if not stays:
             seat.kept_until = 0.0
-            line.ask(self._sql["unlock"], {"space": self._space, "key": seat.topic_id})
+            try:
+                line.ask(self._sql["unlock"], {"space": self._space, "key": seat.topic_id})
+            except (LineLost, Refused):
+                # The lock goes with the connection. What was served is stored: run again, it would be stored twice.
+                line.close()
         return stays
 
     def _turn_away(self, seat: Seat, error: LineLost) -> None:
         """Jobs that nobody waits for are not kept for ever for a server that does not come back."""
         now = monotonic_s()
         late: list[Job] = []
-        with self._changed:
+        with self._lock:
             for job in list(seat.jobs):
                 if job.then is not None and now >= job.give_up_at:
                     seat.jobs.remove(job)
@@ -398,7 +425,7 @@ class PostgresWriter:
     def _finish(self, jobs: Sequence[Job]) -> None:
         """Answers everyone. A publisher that gave up and was stored after all is remembered by its publish id."""
         told: list[Job] = []
-        with self._changed:
+        with self._lock:
             for job in jobs:
                 job.stage = FINISHED
                 if job.then is not None:
@@ -467,7 +494,7 @@ class PostgresWriter:
             line.put(sql["keep"], {"space": self._space, "key": seat.topic_id})
             seat.kept_until = now + _KEPT_S
         asked = {"space": self._space, "topic": seat.topic_id, "floor": seat.mail_floor}
-        hints = hints_of(seat.memory, seat.tenant, seat.name)
+        hints = hints_of(seat.memory, seat.tenant, seat.name, self._clock.now_ms())
         entered, *hinted = line.ask_all([(sql["enter"], asked), *hints.asked(sql)])
         now_us, n, session, next_id, definitions, has_mail = entered[0]
         turn = Turn(n or 0, session or 0, next_id or 0)
@@ -552,6 +579,8 @@ class PostgresWriter:
             incarnation=self._incarnation,
             memory=memory,
             cache=self._cache,
+            stored=self._stored,
+            keyring=self._keyring,
             new_lease_id=self._new_lease_id,
             enter=lambda topic: self._enter(line, topic),
             turns=turns,
@@ -566,7 +595,7 @@ class PostgresWriter:
 
     def _work(self, tx: PostgresTransaction, seat: Seat, jobs: Sequence[Job]) -> PostgresTransaction:
         """Runs the jobs. If one fails all run again, each group under a savepoint; so it is undone alone."""
-        groups = [list(group) for _, group in itertools.groupby(jobs, key=verb_of)]
+        groups = by_verb(jobs)
         try:
             for group in groups:
                 run_together(tx, group)
@@ -584,7 +613,7 @@ class PostgresWriter:
         return tx
 
     def _run_apart(self, tx: PostgresTransaction, jobs: list[Job]) -> None:
-        """Runs neighbouring jobs of one verb, together if possible, else each alone."""
+        """Runs jobs of one verb, together if possible, else each alone."""
         mark = tx.mark()
         try:
             run_together(tx, jobs)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...engine.block import Place, decode
+from ...engine.block import OF_A_RUN, Place, decode
 from ...engine.entries import decode_entries, place_of
 from ...engine.ids import is_whole
+from ...engine.seal import Unseal
+from ...errors import Sealed
 from ...health import Finding
 
 _CLOCK_BEHIND_MS_WARN = 1000
@@ -53,8 +55,10 @@ def read_too_far(partition: int, ends: int, reached: int) -> Finding:
     return bad_block(f"Partition {partition} ends at offset {ends}, but a group has read up to {reached}.")
 
 
-def good_blocks(count: int) -> Finding:
-    return Finding("ok", f"{count} blocks, every checksum right")
+def good_blocks(count: int, closed: int) -> Finding:
+    """`closed`: those that are sealed, and whose key is not here."""
+    more = f", and of {closed} more that are sealed, and not opened" if closed else ""
+    return Finding("ok", f"{count} blocks, every checksum right{more}")
 
 
 def bad_run(what: str) -> Finding:
@@ -70,10 +74,17 @@ def good_runs(count: int) -> Finding:
     return Finding("ok", f"{count} blocks of queues' runs, every checksum right")
 
 
-def check_run_block(place: Place, run: int, index: int, *, entries: object, stored: object) -> Finding | None:
+def check_run_block(
+    place: Place, run: int, index: int, *, entries: object, stored: object, unseal: Unseal
+) -> Finding | None:
     """Whether a block of a run is whole: None. Raises CorruptBlock."""
     found = decode_entries(entries, place_of(run, index), partition=place.partition, run=run)
-    block = decode(Place(place.tenant, place.partition, place_of(run, index)), stored)
+    where = Place(place.tenant, place.partition, place_of(run, index))
+    try:
+        block = decode(where, stored, unseal=unseal, bound=OF_A_RUN)
+    except Sealed:
+        # Its checksum is right, and there is no key to look further.
+        return None
     if block.count != len(found):
         return bad_run(f"Block {index} of run {run} has {len(found)} entries for {block.count} messages.")
     return None

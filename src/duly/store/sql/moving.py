@@ -173,7 +173,20 @@ _IS_WHOLE = "(chunk IS NULL OR length(data) > 0)"
 _OUTSIDE = "(SELECT c.{} FROM duly_chunk AS c WHERE c.id = chunk)"
 
 TABLES = (
-    _table("tenant", "id name:text", key="id"),
+    _table("tenant", "id name:text state:smallint settings:text version created_at_ms", key="id"),
+    _table("secret", "tenant version wrapped:bytes created_at_ms", key="tenant version"),
+    _table(
+        "principal",
+        "tenant name:text grants:text certificates:text version created_at_ms",
+        key="tenant name",
+    ),
+    _table(
+        "key",
+        "id:text tenant principal:text mac:bytes note:text created_at_ms expires_at_ms revoked_at_ms used_at_ms",
+        key="id",
+    ),
+    _table("audit", "tenant n at_ms entry:bytes mac:bytes", key="tenant n"),
+    _table("audit_head", "tenant n mac:bytes seal:bytes", key="tenant"),
     _table("topic", "id tenant name:text settings:text paused:smallint version created_at_ms", key="id"),
     _table(
         "part",

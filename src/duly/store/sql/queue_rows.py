@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from ...engine.block import Block, Place, decode
+from ...engine.block import OF_A_RUN, Block, Place, decode
 from ...engine.entries import Entries, decode_entries, encode_entries, place_of
 from ..contract import (
     HoleRow,
@@ -18,7 +19,8 @@ from ..contract import (
     RunRow,
     WaitRow,
 )
-from .rows import Rows, values_of
+from .rows import values_of
+from .secret_rows import SecretRows
 
 # What is erased with a queue's partition.
 OF_A_QUEUE = (
@@ -37,7 +39,7 @@ OF_A_QUEUE = (
 _times = msgspec.msgpack.Decoder(tuple[tuple[int, float, float], ...])
 
 
-class QueueRows(Rows):
+class QueueRows(SecretRows):
     """The rows of queues inside one transaction."""
 
     # Queues
@@ -110,7 +112,8 @@ class QueueRows(Rows):
         block: Block | None = self._at_hand(key)
         if block is None:
             row = self._one("run_data", tenant=tenant_id, partition=partition, run=run, idx=index)
-            block = decode(Place(tenant_id, partition, place_of(run, index)), row and row[0])
+            place = Place(tenant_id, partition, place_of(run, index))
+            block = decode(place, row and row[0], unseal=self.unseal, bound=OF_A_RUN)
             self._cache.put(key, block, len(row[0]))
         return block
 
@@ -139,18 +142,26 @@ class QueueRows(Rows):
 
     def loose(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> list[LooseRow]:
         found = (self._one("loose", tenant=tenant_id, partition=partition, offset=offset) for offset in offsets)
-        return [_loose(row) for row in found if row is not None]
+        return [self._loose(tenant_id, row) for row in found if row is not None]
 
     def loose_put(self, tenant_id: int, row: LooseRow) -> None:
+        if row.history is not None:
+            row = replace(row, history=self._sealed(tenant_id, row.history, "loose", row.partition, row.offset))
         self._rows("loose_put", tenant=tenant_id, **values_of(row))
+
+    def _loose(self, tenant_id: int, stored: Any) -> LooseRow:
+        row = LooseRow(*stored)
+        if row.history is None:
+            return row
+        return replace(row, history=self._opened(tenant_id, row.history, "loose", row.partition, row.offset))
 
     def loose_due(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LooseRow]:
         rows = self._rows("loose_due", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
-        return [_loose(row) for row in rows]
+        return [self._loose(tenant_id, row) for row in rows]
 
     def loose_all(self, tenant_id: int, partition: int, after: int, limit: int) -> list[LooseRow]:
         rows = self._rows("loose_all", tenant=tenant_id, partition=partition, after=after, limit=limit)
-        return [_loose(row) for row in rows]
+        return [self._loose(tenant_id, row) for row in rows]
 
     def loose_count(self, tenant_id: int, partition: int) -> int:
         count: int = self._one("loose_count", tenant=tenant_id, partition=partition)[0]
@@ -281,7 +292,3 @@ class QueueRows(Rows):
     def queue_erase(self, tenant_id: int, partition: int) -> None:
         for query in OF_A_QUEUE:
             self._rows(query, tenant=tenant_id, partition=partition)
-
-
-def _loose(row: Any) -> LooseRow:
-    return LooseRow(*row)

@@ -12,21 +12,34 @@ from typing import Any
 import msgspec
 
 from ...engine.memory import BlockCache, Memory
+from ...engine.secrets import Keyring
 from ..contract import Aftermath
+from .stored import StoredBytes
 
-# Where memory, new things, events and rings stood.
-Mark = tuple[int, int, tuple[int, int], set[int]]
+# Where memory, new things, events, rings and bytes stored stood.
+Mark = tuple[int, int, tuple[int, int], set[int], dict[int, int]]
 
 
 class Rows:
     """One transaction. Without `memory` it is a reader's."""
 
-    def __init__(self, *, now_ms: int, incarnation: str, memory: Memory | None, cache: BlockCache) -> None:
+    def __init__(
+        self,
+        *,
+        now_ms: int,
+        incarnation: str,
+        memory: Memory | None,
+        cache: BlockCache,
+        stored: StoredBytes,
+        keyring: Keyring,
+    ) -> None:
         self.now_ms = now_ms
+        self.keyring = keyring
         self.incarnation = incarnation
         self.aftermath = Aftermath()
         self._memory = memory
         self._cache = cache
+        self._stored = stored
         # What this transaction wrote, for the cache once it is committed: ids of one rolled back are used again.
         self._new: dict[tuple[Any, ...], tuple[Any, int]] = {}
 
@@ -66,6 +79,10 @@ class Rows:
         if self._memory is not None:
             self._memory.put(key, value)
 
+    def forget_topics(self, tenant: str) -> None:
+        if self._memory is not None:
+            self._memory.forget_topics(tenant)
+
     def cache(self, key: tuple[Any, ...], value: Any, size: int) -> None:
         self._cache.put(key, value, size)
 
@@ -73,7 +90,9 @@ class Rows:
         return self._cache.get(key)
 
     def committed(self) -> None:
-        """Lets readers share the new blocks, now that they are there."""
+        """Lets readers share the new blocks, now that they are there, and notes what they take."""
+        if self.aftermath.stored:
+            self._stored.add(self.aftermath.stored)
         for key, (value, size) in self._new.items():
             self._cache.put(key, value, size)
 
@@ -82,7 +101,7 @@ class Rows:
         self._savepoint()
         memory = 0 if self._memory is None else self._memory.mark()
         told = (len(self.aftermath.events), len(self.aftermath.records))
-        return memory, len(self._new), told, set(self.aftermath.rings)
+        return memory, len(self._new), told, set(self.aftermath.rings), dict(self.aftermath.stored)
 
     def release(self) -> None:
         """Keeps what was done since the last mark."""
@@ -92,7 +111,7 @@ class Rows:
         """Undoes what was done since the mark."""
         self._savepoint_undo()
         self._cache.clear()
-        memory, blocks, (events, records), rings = mark
+        memory, blocks, (events, records), rings, stored = mark
         if self._memory is not None:
             self._memory.undo_to(memory)
         for key in list(self._new)[blocks:]:
@@ -100,6 +119,7 @@ class Rows:
         del self.aftermath.events[events:]
         del self.aftermath.records[records:]
         self.aftermath.rings = rings
+        self.aftermath.stored = stored
 
 
 def values_of(row: msgspec.Struct) -> dict[str, Any]:

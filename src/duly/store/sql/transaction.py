@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from ...engine.block import Block, Place, decode
+from ...engine.block import KEPT, Block, Place, decode
+from ...engine.seal import bound_to, open_value
+from ...engine.secrets import Shredded
 from ...errors import CorruptBlock, StoreError
+from ...tenant import TenantSettings
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
     LEASED,
@@ -19,16 +23,25 @@ from ..contract import (
     GroupRow,
     Head,
     LeaseRow,
+    TenantRow,
     TopicRow,
 )
+from .audit_rows import AuditRows
+from .principal_rows import PrincipalRows
+from .secret_rows import encrypts
 from .stage_rows import StageRows
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
 _SEEN_ACTIVE_MS, _SEEN_IDLE_MS = 5_000, 60_000
 
+_BROKEN = "(the seal of this reason is broken: run `duly doctor`)"
+_NO_EVENTS = b"[]"
+
 _topic_settings = msgspec.json.Decoder(TopicSettings)
 _group_settings = msgspec.json.Decoder(GroupSettings)
 _offsets = msgspec.msgpack.Decoder(tuple[int, ...])
+_tenant_settings = msgspec.json.Decoder(TenantSettings)
+_unset = TenantSettings()
 # Topics mostly share a handful of settings: a hundred thousand of them share the objects too.
 _parsed: dict[str, TopicSettings] = {}
 
@@ -43,7 +56,19 @@ def parse_settings(text: str) -> TopicSettings:
     return settings
 
 
-class SqlTransaction(StageRows):
+def parse_tenant(text: str) -> TenantSettings:
+    """A tenant's settings as stored; most have none."""
+    return _unset if text == "{}" else _tenant_settings.decode(text)
+
+
+def _tenant(row: Any) -> TenantRow | None:
+    if row is None:
+        return None
+    tenant_id, name, state, settings, version, created_at = row
+    return TenantRow(tenant_id, name, state, parse_tenant(settings), version, created_at)
+
+
+class SqlTransaction(StageRows, AuditRows, PrincipalRows):
     """Rows and blocks inside one transaction."""
 
     # The store as a whole
@@ -68,24 +93,100 @@ class SqlTransaction(StageRows):
         row = self._one("tenant_id", name=name)
         return None if row is None else row[0]
 
-    def tenant_insert(self, name: str) -> int:
-        found: int = self._one("tenant_insert", name=name)[0]
+    def tenant_insert(self, name: str, settings: TenantSettings) -> int:
+        text = msgspec.json.encode(settings.given()).decode()
+        found: int = self._one("tenant_insert", name=name, settings=text, now=self.now_ms)[0]
         return found
 
     def tenant_name(self, tenant_id: int) -> str:
         name: str = self._one("tenant_name", tenant=tenant_id)[0]
         return name
 
+    def tenant_find(self, name: str) -> TenantRow | None:
+        return _tenant(self._one("tenant_find", name=name))
+
+    def tenant_by_id(self, tenant_id: int) -> TenantRow | None:
+        return _tenant(self._one("tenant_by_id", tenant=tenant_id))
+
+    def tenant_list(self, after: str, limit: int) -> list[str]:
+        return [name for (name,) in self._rows("tenant_list", after=after, limit=limit)]
+
+    def tenants_set(self) -> list[TenantRow]:
+        return [row for found in self._rows("tenants_set") if (row := _tenant(found)) is not None]
+
+    def tenant_update(self, row: TenantRow) -> None:
+        self._rows("definitions_changed")
+        settings = msgspec.json.encode(row.settings.given()).decode()
+        self._rows("tenant_update", id=row.id, state=row.state, settings=settings)
+        self.remember(("sealing", row.id), None)
+
+    def tenant_deleting(self) -> TenantRow | None:
+        return _tenant(self._one("tenant_deleting"))
+
+    def tenant_parts(self, tenant_id: int) -> int:
+        count: int = self._one("tenant_parts", tenant=tenant_id)[0]
+        return count
+
+    def tenant_shut(self, tenant_id: int) -> None:
+        """Ends its API keys: nobody comes in any more."""
+        self._rows("tenant_keys_end", tenant=tenant_id, now=self.now_ms)
+
+    def tenant_erase(self, tenant_id: int) -> None:
+        self._rows("definitions_changed")
+        for query in (
+            "tenant_events_erase",
+            "tenant_principals_erase",
+            "tenant_secrets_erase",
+            "tenant_delete",
+        ):
+            self._rows(query, tenant=tenant_id)
+
+    def topic_count(self, tenant_id: int) -> int:
+        count: int = self._one("topic_count", tenant=tenant_id)[0]
+        return count
+
+    def topics_some(self, tenant_id: int, limit: int) -> list[str]:
+        return [name for (name,) in self._rows("topics_some", tenant=tenant_id, limit=limit)]
+
+    def stored_bytes(self, tenant_id: int) -> int:
+        size: int = self._one("stored_bytes", tenant=tenant_id)[0]
+        return size
+
+    def stored_about(self, tenant_id: int) -> int:
+        """What its topics' logs take, by the last look and what was added here since; and what this adds."""
+        added = self.aftermath.stored.get(tenant_id, 0)
+        known = self._stored.known(tenant_id)
+        if known is None:
+            look = self._stored.begin(tenant_id)
+            known = look.end(self.stored_bytes(tenant_id) - added)
+        elif self._stored.is_old(tenant_id):
+            # The caretaker looks again.
+            self.aftermath.rings.add(0)
+        return known + added
+
     def topic_find(self, tenant: str, name: str) -> TopicRow | None:
         rows = list(self._rows("topic_find", tenant=tenant, name=name))
         if not rows:
             return None
-        topic_id, tenant_id, tenant, name, settings, paused, version, created_at, _ = rows[0]
+        topic_id, tenant_id, tenant, name, settings, paused, version, created_at, state, owner, shredded, _ = rows[0]
+        if not shredded and not encrypts(owner):
+            self.remember(("sealing", tenant_id), False)
         partitions = tuple(row[-1] for row in rows if row[-1] is not None)
         if not partitions:
             raise StoreError(f"The partitions of topic {name!r} are missing from the store. Run `duly doctor`.")
         return TopicRow(
-            topic_id, tenant_id, tenant, name, parse_settings(settings), bool(paused), version, created_at, partitions
+            topic_id,
+            tenant_id,
+            tenant,
+            name,
+            parse_settings(settings),
+            bool(paused),
+            version,
+            created_at,
+            partitions,
+            state,
+            parse_tenant(owner).stored_bytes,
+            bool(shredded),
         )
 
     def topic_list(self, tenant: str, after: str, limit: int) -> list[str]:
@@ -96,7 +197,7 @@ class SqlTransaction(StageRows):
         return None if row is None else self.topic_find(*row)
 
     def topic_insert(self, tenant: str, name: str, settings: TopicSettings) -> TopicRow:
-        tenant_id = self.tenant_id(tenant) or self.tenant_insert(tenant)
+        tenant_id = self.tenant_id(tenant) or self.tenant_insert(tenant, TenantSettings())
         text = msgspec.json.encode(settings).decode()
         (topic_id,) = self._one("topic_insert", tenant=tenant_id, name=name, settings=text, now=self.now_ms)
         for number in range(settings.partitions):
@@ -190,13 +291,13 @@ class SqlTransaction(StageRows):
     def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Block]:
         """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
         at = low
-        while at < high and (cached := self._cached_block(partition, at)) is not None:
+        while at < high and (cached := self.block_at_hand(partition, at)) is not None:
             yield cached
             at = cached.end
         if at >= high:
             return
         for base, data in self._rows("blocks", tenant=tenant_id, partition=partition, low=at, high=high):
-            block = decode(Place(tenant_id, partition, base), data, self.chunk)
+            block = decode(Place(tenant_id, partition, base), data, self.chunk, unseal=self.unseal)
             if not block.base <= at < block.end:
                 break
             self._cache.put(("block", partition, block.base), block, len(data) + block.columns.bytes)
@@ -209,8 +310,8 @@ class SqlTransaction(StageRows):
                 base=at,
             )
 
-    def _cached_block(self, partition: int, offset: int) -> Block | None:
-        """The block that holds an offset, if it is at hand."""
+    def block_at_hand(self, partition: int, offset: int) -> Block | None:
+        """The log block that holds an offset, if it need not be read."""
         for key, (block, _) in reversed(self._new.items()):
             if key[0] == "block" and key[1] == partition and block.base <= offset < block.end:
                 found: Block = block
@@ -246,7 +347,7 @@ class SqlTransaction(StageRows):
                 partition_id=partition,
                 base=offset,
             )
-        return decode(Place(tenant_id, partition, offset), row[0])
+        return decode(Place(tenant_id, partition, offset), row[0], unseal=self.unseal, bound=KEPT)
 
     def kept_offsets(self, tenant_id: int, partition: int) -> list[int]:
         return [offset for (offset,) in self._rows("kept_offsets", tenant=tenant_id, partition=partition)]
@@ -275,7 +376,9 @@ class SqlTransaction(StageRows):
 
     def receipt(self, topic: TopicRow, publish_id: str) -> bytes | None:
         row = self._one("receipt", tenant=topic.tenant_id, topic=topic.id, publish_id=publish_id, now=self.now_ms)
-        return None if row is None else row[0]
+        if row is None:
+            return None
+        return open_value(row[0], topic.tenant_id, bound_to("receipt", topic.id, publish_id), self.unseal)
 
     def receipt_insert(self, topic: TopicRow, publish_id: str, expires_at: int, receipt: bytes) -> None:
         self._rows(
@@ -284,7 +387,7 @@ class SqlTransaction(StageRows):
             topic=topic.id,
             publish_id=publish_id,
             expires_at=expires_at,
-            receipt=receipt,
+            receipt=self._sealed(topic.tenant_id, receipt, "receipt", topic.id, publish_id),
         )
 
     def receipts_expire(self, now_ms: int, limit: int) -> int | None:
@@ -306,7 +409,7 @@ class SqlTransaction(StageRows):
 
     def lease(self, tenant_id: int, lease_id: int) -> LeaseRow | None:
         row = self._one("lease", tenant=tenant_id, id=lease_id)
-        return None if row is None else lease_of(row)
+        return None if row is None else self._lease(row)
 
     def lease_insert(self, row: LeaseRow) -> int:
         return self._insert(
@@ -326,10 +429,17 @@ class SqlTransaction(StageRows):
             suspect=row.suspect,
             offsets=None if row.offsets is None else msgspec.msgpack.encode(row.offsets),
             settled=row.settled,
-            history=row.history,
+            history=self._sealed(row.tenant_id, row.history, "lease", row.partition, row.group, row.base),
             keys=row.keys,
             marked=row.marked,
         )
+
+    def _lease(self, stored: Any) -> LeaseRow:
+        row = lease_of(stored)
+        if row.history is None:
+            return row
+        place = ("lease", row.partition, row.group, row.base)
+        return replace(row, history=self._opened(row.tenant_id, row.history, *place))
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._rows("lease_settle", id=row.id, settled=settled, live=live)
@@ -345,15 +455,15 @@ class SqlTransaction(StageRows):
 
     def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
         row = self._one("lease_end", tenant=tenant_id, id=lease_id, grp=group, leased=LEASED)
-        return None if row is None else lease_of(row)
+        return None if row is None else self._lease(row)
 
     def leases_due(self, tenant_id: int, partition: int, group: int, now_ms: int, limit: int) -> list[LeaseRow]:
         rows = self._rows("leases_due", tenant=tenant_id, partition=partition, grp=group, now=now_ms, limit=limit)
-        return [lease_of(row) for row in rows]
+        return [self._lease(row) for row in rows]
 
     def leases(self, tenant_id: int, partition: int, group: int) -> Iterator[LeaseRow]:
         for row in self._rows("leases", tenant=tenant_id, partition=partition, grp=group):
-            yield lease_of(row)
+            yield self._lease(row)
 
     def lease_next_due(self, tenant_id: int, partition: int, group: int) -> int | None:
         due_at: int | None = self._one("lease_next_due", tenant=tenant_id, partition=partition, grp=group)[0]
@@ -371,13 +481,30 @@ class SqlTransaction(StageRows):
             offset=row.offset,
             buried_at=row.buried_at,
             attempts=row.attempts,
-            reason=row.reason,
-            history=row.history,
+            reason=self._reason(row),
+            history=self._sealed(row.tenant_id, row.history, "dead history", *_place(row)),
         )
+
+    def _reason(self, row: DeadRow) -> str | bytes:
+        """Why it is dead, as it is stored."""
+        if self.sealing(row.tenant_id) is None:
+            return row.reason
+        sealed = self._sealed(row.tenant_id, row.reason.encode("utf-8", "surrogatepass"), "dead", *_place(row))
+        assert sealed is not None
+        return sealed
 
     def dead(self, tenant_id: int, partition: int, group: int, after: int, limit: int) -> list[DeadRow]:
         rows = self._rows("dead", tenant=tenant_id, partition=partition, grp=group, after=after, limit=limit)
-        return [DeadRow(*row) for row in rows]
+        return [self._dead(DeadRow(*row)) for row in rows]
+
+    def _dead(self, row: DeadRow) -> DeadRow:
+        if not isinstance(row.reason, bytes) and row.history is None:
+            return row
+        tenant_id, place = row.tenant_id, _place(row)
+        reason: Any = self._opened(tenant_id, row.reason, "dead", *place, instead=_BROKEN)
+        if isinstance(reason, bytes):
+            reason = reason.decode("utf-8", "surrogatepass")
+        return replace(row, reason=reason, history=self._opened(tenant_id, row.history, "dead history", *place))
 
     def dead_delete(self, row: DeadRow) -> None:
         self._rows("dead_delete", tenant=row.tenant_id, partition=row.partition, grp=row.group, offset=row.offset)
@@ -416,14 +543,24 @@ class SqlTransaction(StageRows):
     # Events
 
     def events_insert(self, tenant_id: int, data: bytes) -> None:
-        self._rows("events_insert", tenant=tenant_id, data=data)
+        try:
+            sealed = self._sealed(tenant_id, data, "events", tenant_id)
+        except Shredded:
+            # Nobody will ever be able to ask for it.
+            return
+        self._rows("events_insert", tenant=tenant_id, data=sealed)
 
     def event_rows(self, limit: int) -> list[EventRow]:
-        return [EventRow(*row) for row in self._rows("event_rows", limit=limit)]
+        return [self._events(EventRow(*row)) for row in self._rows("event_rows", limit=limit)]
 
     def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:
         for (data,) in self._rows("event_rows_of", tenant=tenant_id):
-            yield data
+            yield self._opened(tenant_id, data, "events", tenant_id, instead=_NO_EVENTS)
+
+    def _events(self, row: EventRow) -> EventRow:
+        """A row of events, opened; of what nobody can read any more there are none."""
+        data = self._opened(row.tenant_id, row.data, "events", row.tenant_id, instead=_NO_EVENTS)
+        return row if data is row.data else replace(row, data=data)
 
     # Chores
 
@@ -452,6 +589,11 @@ class SqlTransaction(StageRows):
         self.queue_erase(tenant_id, partition)
         self._rows("part_delete", partition=partition)
         return False
+
+
+def _place(row: DeadRow) -> tuple[int, ...]:
+    """What the sealed parts of a dead letter are bound to."""
+    return row.partition, row.group, row.offset, row.buried_at, row.attempts
 
 
 def _group(row: Any) -> GroupRow:

@@ -19,6 +19,7 @@ import apsw
 from ...clock import SystemClock
 from ...engine.pause import MOVED
 from ...errors import Busy, IncompatibleStore, NotFound, StoreError
+from ..contract import SecretRow
 from ..sql.moving import NUMBERED, Key, Mark, Row, Summit, Table, decode_mark, encode_mark
 from .presence import Presence
 from .queries import migrations, queries
@@ -82,6 +83,10 @@ class Departure:
                 self._connection.execute(script)
         self._connection.execute(_PUT, ("schema", str(SCHEMA)))
         self._commit()
+
+    def secrets(self) -> list[SecretRow]:
+        """What is wrapped under the master key."""
+        return [SecretRow(*row) for row in self._connection.execute(queries()["every_secret"])]
 
     # What it says of itself
 

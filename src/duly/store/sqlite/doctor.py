@@ -12,26 +12,33 @@ from typing import Any
 
 import apsw
 
-from ...engine.block import Place, decode
-from ...errors import CorruptBlock, IncompatibleStore
+from ...engine.block import KEPT, Place, decode
+from ...engine.secrets import Keyring
+from ...errors import CorruptBlock, IncompatibleStore, Sealed
 from ...health import Finding
 from ..sql import examination as found
+from ..sql import sealed_examination as sealed
 from .queries import queries
 
 _FREE_WARN, FREE_ALERT = 0.10, 0.02
+_PREFIX = "duly_"
 _WAL_BYTES_WARN = 512 * 1024 * 1024
 
 
-def examine(connection: apsw.Connection, path: str, now_ms: int) -> Iterator[Finding]:
+def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
+    ask = connection.execute
+    opened = sealed.opening(keyring, ask, _PREFIX)
     checks: list[Callable[[apsw.Connection], Iterator[Finding]]] = [
         _settings,
         _paused,
         partial(_clock, now_ms=now_ms),
         _integrity,
-        _blocks,
+        lambda _: sealed.keys(opened, ask, _PREFIX),
+        partial(_blocks, opened=opened),
         _chunks,
-        _runs,
+        partial(_runs, opened=opened),
+        lambda _: sealed.values(opened, ask, _PREFIX),
         _ids,
         _references,
         _ends,
@@ -137,10 +144,10 @@ def _integrity(connection: apsw.Connection) -> Iterator[Finding]:
         yield Finding("ok", "SQLite's integrity check finds nothing")
 
 
-def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
+def _blocks(connection: apsw.Connection, opened: sealed.Opening) -> Iterator[Finding]:
     """Every block's checksum and place, and that no offset is missing."""
     sql = queries()
-    good = bad = 0
+    good = bad = closed = 0
     following: dict[tuple[int, int], int] = {}
     first_offsets = dict(connection.execute("SELECT id, first_offset FROM duly_part"))
     # A queue's log loses blocks in its middle too, once they are settled.
@@ -150,9 +157,9 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
         row = connection.execute(sql["chunk"], {"id": number}).fetchone()
         return None if row is None else row[0]
 
-    for query, data_query, third in (
-        ("block_places", "block_data", "base"),
-        ("kept_places", "kept", "offset"),
+    for query, data_query, third, bound in (
+        ("block_places", "block_data", "base", b""),
+        ("kept_places", "kept", "offset", KEPT),
     ):
         before: tuple[Any, ...] = ()
         for place in connection.execute(sql[query]):
@@ -165,7 +172,12 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
             values = {"tenant": tenant, "partition": partition, third: at}
             try:
                 ((data,),) = connection.execute(sql[data_query], values)
-                block = decode(Place(tenant, partition, at), data, chunk)
+                block = decode(Place(tenant, partition, at), data, chunk, unseal=opened.unseal, bound=bound)
+            except Sealed:
+                # Its checksum is right, and there is no key to look further.
+                closed += 1
+                following.pop((tenant, partition), None)
+                continue
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
                 following.pop((tenant, partition), None)
                 if _is_gone(connection, data_query, values):
@@ -175,12 +187,14 @@ def _blocks(connection: apsw.Connection) -> Iterator[Finding]:
                 continue
             good += 1
             if query == "block_places":
+                if (forged := opened.forged(block.place, data, block.published_at)) is not None:
+                    yield forged
                 expected = following.get((tenant, partition), first_offsets.get(partition, at))
                 if at > expected and partition not in queues:
                     yield found.missing_offsets(partition, expected, at)
                 following[tenant, partition] = block.end
     if not bad:
-        yield found.good_blocks(good)
+        yield found.good_blocks(good, closed)
 
 
 def _chunks(connection: apsw.Connection) -> Iterator[Finding]:
@@ -200,7 +214,7 @@ def _is_gone(connection: apsw.Connection, query: str, values: dict[str, Any]) ->
         return False
 
 
-def _runs(connection: apsw.Connection) -> Iterator[Finding]:
+def _runs(connection: apsw.Connection, opened: sealed.Opening) -> Iterator[Finding]:
     """Every block of the queues' runs: its entries, its messages, and that none is missing."""
     sql = queries()
     good = bad = 0
@@ -217,7 +231,12 @@ def _runs(connection: apsw.Connection) -> Iterator[Finding]:
                 entries = row and row[0]
                 row = connection.execute(sql["run_data"], place).fetchone()
                 fault = found.check_run_block(
-                    Place(tenant, partition, 0), run, index, entries=entries, stored=row and row[0]
+                    Place(tenant, partition, 0),
+                    run,
+                    index,
+                    entries=entries,
+                    stored=row and row[0],
+                    unseal=opened.unseal,
                 )
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
                 if _is_gone(connection, "run_still", {"run": run, "idx": index}):

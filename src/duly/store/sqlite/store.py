@@ -21,13 +21,16 @@ import apsw
 
 from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.memory import BlockCache
+from ...engine.secrets import Keyring
 from ...errors import Busy, Closed, IncompatibleStore, InvalidArgument, StoreError, StoreFull, Timeout
 from ...events import Event, Listener, tell
 from ...health import Finding
+from ...master import KEY_BYTES, FileMaster, MasterKeys
 from ...member import Member
 from ..bell import SLOTS, Ticket
 from ..contract import Backup, Progress, Verb
 from ..sql.moving import decode_mark
+from ..sql.stored import StoredBytes
 from .application import Transaction, held_here, joined
 from .backup import back_up
 from .bell import FileBell
@@ -45,7 +48,7 @@ from .transaction import SqliteTransaction
 from .writer import Writer
 
 MEMORY = ":memory:"
-SCHEMA = 6
+SCHEMA = 7
 # The key under which a store that is being moved elsewhere says so (departure.py).
 MOVING = "moving"
 # The WAL-reset corruption bug is fixed from here on.
@@ -70,7 +73,7 @@ R = TypeVar("R")
 class SqliteStore:
     """An open store. Thread-safe."""
 
-    def __init__(self, path: str, *, clock: Clock, listener: Listener | None = None) -> None:
+    def __init__(self, path: str, *, clock: Clock, listener: Listener | None = None, master: Any = None) -> None:
         if tuple(map(int, apsw.sqlite_lib_version().split("."))) < SQLITE_MIN:
             raise IncompatibleStore(f"SQLite {apsw.sqlite_lib_version()} has the WAL-reset bug. Upgrade apsw.")
         self.path = path if path == MEMORY else os.path.abspath(path)
@@ -86,6 +89,8 @@ class SqliteStore:
         self._listener = listener
         self._told_full = False
         self._cache = BlockCache()
+        self._stored = StoredBytes()
+        self.keyring = Keyring(master_of(path) if master is None else master)
         self._inside = ForkGate()
         self._closed = False
         self._pool: list[apsw.Connection] = []
@@ -116,6 +121,8 @@ class SqliteStore:
             clock=self.clock,
             incarnation=self.incarnation,
             cache=self._cache,
+            stored=self._stored,
+            keyring=self.keyring,
             bell=self._bell,
             gate=self._gate,
             inside=self._inside,
@@ -340,6 +347,8 @@ class SqliteStore:
             incarnation=self.incarnation,
             memory=None,
             cache=self._cache,
+            stored=self._stored,
+            keyring=self.keyring,
         )
 
     def _take_reader(self) -> apsw.Connection:
@@ -378,16 +387,16 @@ class SqliteStore:
         """Looks the store over; see doctor.py."""
         yield from clock_findings(self.read_clock())
         if self._shared is not None and held_here(self.key):
-            yield from list(examine(self._shared, self.path, self.clock.now_ms()))
+            yield from list(examine(self._shared, self.path, self.clock.now_ms(), self.keyring))
             return
         if self._shared is not None:
             with self._writer.holding_pen():
-                yield from list(examine(self._shared, self.path, self.clock.now_ms()))
+                yield from list(examine(self._shared, self.path, self.clock.now_ms(), self.keyring))
             return
         with self._inside:
             connection = self._open(readonly=True)
             try:
-                yield from list(examine(connection, self.path, self.clock.now_ms()))
+                yield from list(examine(connection, self.path, self.clock.now_ms(), self.keyring))
             finally:
                 connection.close()
 
@@ -399,6 +408,10 @@ class SqliteStore:
             if self._kept.look(mark):
                 self._bell.ring_all_here()
             self._writer.tell_clock()
+
+    def look_at_stored(self) -> None:
+        """Looks again at what those tenants store that have a quota of it, where that is wanted."""
+        self._stored.look_again(self.read)
 
     def look_at_disk(self) -> None:
         """Alerts, once until there is room again, when the device is nearly full."""
@@ -583,6 +596,13 @@ def _accept_clock(tx: Any, clocks: Sequence[StoreClock | None]) -> list[None]:
             tx.clock_mark_put(clock.accept())
             tx.now_ms = clock.now_ms()
     return [None] * len(clocks)
+
+
+def master_of(path: str) -> Any:
+    """Where nothing else is said: a file beside the store; in memory, a key that goes with it."""
+    if path == MEMORY:
+        return MasterKeys([secrets.token_bytes(KEY_BYTES)])
+    return FileMaster(os.path.abspath(path) + ".master")
 
 
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

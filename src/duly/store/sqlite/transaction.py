@@ -8,7 +8,9 @@ from typing import Any
 import apsw
 
 from ...engine.memory import BlockCache, Memory
+from ...engine.secrets import Keyring
 from ..contract import BlockMeta
+from ..sql.stored import StoredBytes
 from ..sql.transaction import SqlTransaction
 from .queries import queries
 
@@ -30,8 +32,12 @@ class SqliteTransaction(SqlTransaction):
         incarnation: str,
         memory: Memory | None,
         cache: BlockCache,
+        stored: StoredBytes,
+        keyring: Keyring,
     ) -> None:
-        super().__init__(now_ms=now_ms, incarnation=incarnation, memory=memory, cache=cache)
+        super().__init__(
+            now_ms=now_ms, incarnation=incarnation, memory=memory, cache=cache, stored=stored, keyring=keyring
+        )
         self._connection = connection
         self._execute = connection.execute
         self._sql = queries()

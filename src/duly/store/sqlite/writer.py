@@ -31,7 +31,6 @@ A checkpoint that fails leaves a hole of another kind (checkpoint.py): nothing i
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -44,11 +43,13 @@ from ...clock import Clock, monotonic_s
 from ...engine.fair_queue import FairQueue
 from ...engine.memory import BlockCache, Memory
 from ...engine.record import write_records
+from ...engine.secrets import Keyring
 from ...errors import Busy, Closed, Error, StoreError, StoreFull, Timeout
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
 from ..contract import Aftermath, Verb
-from ..jobs import FINISHED, GIVEN, QUEUED, RUNNING, Job, answer_of, remembering, run_together, unknown, verb_of
+from ..jobs import FINISHED, GIVEN, QUEUED, RUNNING, Job, answer_of, by_verb, remembering, run_together, unknown
+from ..sql.stored import StoredBytes
 from .application import Authorizer, Hold
 from .bell import FileBell
 from .checkpoint import Checkpointer
@@ -82,6 +83,8 @@ class Writer:
         clock: Clock,
         incarnation: str,
         cache: BlockCache,
+        stored: StoredBytes,
+        keyring: Keyring,
         bell: FileBell,
         gate: Gate,
         inside: ForkGate,
@@ -98,6 +101,8 @@ class Writer:
         self._incarnation = incarnation
         self._memory = Memory()
         self._cache = cache
+        self._stored = stored
+        self._keyring = keyring
         self._bell = bell
         self._gate = gate
         self._inside = inside
@@ -542,7 +547,7 @@ class Writer:
     def _work(self, connection: apsw.Connection, jobs: Sequence[Job], patience_s: float) -> SqliteTransaction:
         """Everything of a transaction but its beginning and its end."""
         tx = self._begin(connection)
-        groups = [list(group) for _, group in itertools.groupby(jobs, key=verb_of)]
+        groups = by_verb(jobs)
         try:
             for group in groups:
                 run_together(tx, group)
@@ -574,6 +579,8 @@ class Writer:
             incarnation=self._incarnation,
             memory=self._memory,
             cache=self._cache,
+            stored=self._stored,
+            keyring=self._keyring,
         )
         if self._kept is not None:
             tx.now_ms = self._kept.begin(tx.clock_mark() if changed else None, reread=changed)
@@ -585,7 +592,7 @@ class Writer:
             tx.clock_mark_put(mark)
 
     def _run_apart(self, tx: SqliteTransaction, jobs: list[Job]) -> None:
-        """Runs neighbouring jobs of one verb, together if possible, else each alone."""
+        """Runs jobs of one verb, together if possible, else each alone."""
         mark = tx.mark()
         try:
             run_together(tx, jobs)

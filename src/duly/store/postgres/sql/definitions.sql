@@ -9,16 +9,111 @@ SELECT id
   FROM tenant
  WHERE name = :name;
 
+-- tenant_find
+-- Zero rows: there is no such tenant.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM tenant
+ WHERE name = :name;
+
+-- tenant_by_id
+-- Zero rows: it was deleted.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM tenant
+ WHERE id = :tenant;
+
+-- tenant_list
+SELECT name
+  FROM tenant
+ WHERE name > :after
+ ORDER BY name
+ LIMIT :limit;
+
+-- tenants_set
+-- Those on which something is set.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM tenant
+ WHERE settings <> '{}';
+
+-- tenant_update
+UPDATE tenant
+   SET state = :state,
+       settings = :settings,
+       version = version + 1
+ WHERE id = :id;
+
+-- tenant_deleting
+-- Zero rows: none is being deleted.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM tenant
+ WHERE state = 2
+ ORDER BY id
+ LIMIT 1;
+
+-- tenant_parts
+-- Partitions of its topics, those that are being erased among them.
+SELECT count(*)
+  FROM part
+ WHERE tenant = :tenant;
+
+-- tenant_delete
+DELETE FROM tenant
+ WHERE id = :tenant;
+
+-- tenant_events_erase
+DELETE FROM event
+ WHERE tenant = :tenant;
+
+-- tenant_keys_end
+-- The rows stay: a store that had keys is never open again.
+UPDATE key
+   SET revoked_at_ms = coalesce(revoked_at_ms, :now),
+       note = ''
+ WHERE tenant = :tenant;
+
+-- tenant_principals_erase
+DELETE FROM principal
+ WHERE tenant = :tenant;
+
+-- tenant_secrets_erase
+DELETE FROM secret
+ WHERE tenant = :tenant;
+
+-- topic_count
+-- Without the system's own.
+SELECT count(*)
+  FROM topic
+ WHERE tenant = :tenant
+   AND left(name, 1) <> '$';
+
+-- topics_some
+-- The first ones, the system's own among them.
+SELECT name
+  FROM topic
+ WHERE tenant = :tenant
+ ORDER BY name
+ LIMIT :limit;
+
+-- stored_bytes
+-- What the logs of its topics take, without the system's own.
+SELECT coalesce(sum(block.bytes), 0)::BIGINT
+  FROM topic AS topic
+  JOIN part AS part ON part.topic = topic.id
+  JOIN block AS block ON block.partition = part.id
+ WHERE topic.tenant = :tenant
+   AND left(topic.name, 1) <> '$';
+
 -- tenant_insert
 -- Answers the one that is there already, too: two may make it at once.
-INSERT INTO tenant (name)
-VALUES (:name)
+INSERT INTO tenant (name, settings, created_at_ms)
+VALUES (:name, :settings, :now)
 ON CONFLICT (name) DO UPDATE SET name = excluded.name
 RETURNING id;
 
 -- topic_find
 -- A row for every partition. Zero rows: the tenant has no such topic.
-SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms, part.id
+SELECT topic.id, topic.tenant, tenant.name, topic.name, topic.settings, topic.paused, topic.version,
+       topic.created_at_ms, tenant.state, tenant.settings,
+       EXISTS (SELECT 1 FROM secret AS s WHERE s.tenant = tenant.id AND s.wrapped IS NULL), part.id
   FROM tenant AS tenant
   JOIN topic AS topic ON topic.tenant = tenant.id
   LEFT JOIN part AS part ON part.topic = topic.id

@@ -87,12 +87,12 @@ SELECT end_leases(:partition, :ids::BIGINT[])::TEXT;
 SELECT own_leases(:partition, :ids::BIGINT[], :topic, :floor::XID8)::TEXT;
 
 -- leases_due
--- None that an application's transaction is settling: it may yet commit.
+-- None that an application's transaction is settling: it may yet commit. The sums are those of the index (0004).
 SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
        alone, suspect, offsets, settled, history, keys, marked
   FROM lease
- WHERE partition = :partition
-   AND grp = :grp
+ WHERE grp + 0 = :grp
+   AND partition + 0 = :partition
    AND due_at_ms >= :low
    AND due_at_ms <= :now
  ORDER BY due_at_ms, id
@@ -104,8 +104,8 @@ SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, ba
 SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, base, count, live, attempts,
        alone, suspect, offsets, settled, history, keys, marked
   FROM lease
- WHERE partition = :partition
-   AND grp = :grp
+ WHERE grp + 0 = :grp
+   AND partition + 0 = :partition
    AND due_at_ms >= :low
    AND due_at_ms <= :now
  ORDER BY due_at_ms, id
@@ -119,11 +119,13 @@ SELECT id, tenant, partition, grp, due_at_ms, state, consumer, claimed_at_ms, ba
    AND grp = :grp;
 
 -- lease_next_due
+-- Differs from sqlite because dead rows are read, too: it can be asked not to look far.
 SELECT min(due_at_ms)
   FROM lease
- WHERE partition = :partition
-   AND grp = :grp
-   AND due_at_ms >= :low;
+ WHERE grp + 0 = :grp
+   AND partition + 0 = :partition
+   AND due_at_ms >= :low
+   AND due_at_ms < :until;
 
 -- leases_lock
 -- Refused when an application's open transaction has a share of one.

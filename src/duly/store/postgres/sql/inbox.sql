@@ -53,3 +53,9 @@ SELECT part.id, mail.numbers
   JOIN part ON part.topic = mail.topic
 UNION ALL
 SELECT 0, pg_snapshot_xmin(pg_current_snapshot())::TEXT::BIGINT;
+
+-- tenant_of_topic
+-- Whose a topic is. Zero rows: it was deleted.
+SELECT tenant
+  FROM topic
+ WHERE id = :topic;

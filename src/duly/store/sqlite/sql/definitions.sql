@@ -15,14 +15,109 @@ SELECT id
   FROM duly_tenant
  WHERE name = :name;
 
+-- tenant_find
+-- Zero rows: there is no such tenant.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM duly_tenant
+ WHERE name = :name;
+
+-- tenant_by_id
+-- Zero rows: it was deleted.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM duly_tenant
+ WHERE id = :tenant;
+
+-- tenant_list
+SELECT name
+  FROM duly_tenant
+ WHERE name > :after
+ ORDER BY name
+ LIMIT :limit;
+
+-- tenants_set
+-- Those on which something is set.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM duly_tenant
+ WHERE settings <> '{}';
+
+-- tenant_update
+UPDATE duly_tenant
+   SET state = :state,
+       settings = :settings,
+       version = version + 1
+ WHERE id = :id;
+
+-- tenant_deleting
+-- Zero rows: none is being deleted.
+SELECT id, name, state, settings, version, created_at_ms
+  FROM duly_tenant
+ WHERE state = 2
+ ORDER BY id
+ LIMIT 1;
+
+-- tenant_parts
+-- Partitions of its topics, those that are being erased among them.
+SELECT count(*)
+  FROM duly_part
+ WHERE tenant = :tenant;
+
+-- tenant_delete
+DELETE FROM duly_tenant
+ WHERE id = :tenant;
+
+-- tenant_events_erase
+DELETE FROM duly_event
+ WHERE tenant = :tenant;
+
+-- tenant_keys_end
+-- The rows stay: a store that had keys is never open again.
+UPDATE duly_key
+   SET revoked_at_ms = coalesce(revoked_at_ms, :now),
+       note = ''
+ WHERE tenant = :tenant;
+
+-- tenant_principals_erase
+DELETE FROM duly_principal
+ WHERE tenant = :tenant;
+
+-- tenant_secrets_erase
+DELETE FROM duly_secret
+ WHERE tenant = :tenant;
+
+-- topic_count
+-- Without the system's own.
+SELECT count(*)
+  FROM duly_topic
+ WHERE tenant = :tenant
+   AND name NOT GLOB '$*';
+
+-- topics_some
+-- The first ones, the system's own among them.
+SELECT name
+  FROM duly_topic
+ WHERE tenant = :tenant
+ ORDER BY name
+ LIMIT :limit;
+
+-- stored_bytes
+-- What the logs of its topics take, without the system's own.
+SELECT coalesce(sum(block.bytes), 0)
+  FROM duly_topic AS topic
+  JOIN duly_part AS part ON part.topic = topic.id
+  JOIN duly_block AS block ON block.tenant = topic.tenant AND block.partition = part.id
+ WHERE topic.tenant = :tenant
+   AND topic.name NOT GLOB '$*';
+
 -- tenant_insert
-INSERT INTO duly_tenant (name)
-VALUES (:name)
+INSERT INTO duly_tenant (name, settings, created_at_ms)
+VALUES (:name, :settings, :now)
 RETURNING id;
 
 -- topic_find
 -- A row for every partition. Zero rows: the tenant has no such topic.
-SELECT topic.id, topic.tenant, tenant.name, topic.name, settings, paused, version, created_at_ms, part.id
+SELECT topic.id, topic.tenant, tenant.name, topic.name, topic.settings, topic.paused, topic.version,
+       topic.created_at_ms, tenant.state, tenant.settings,
+       EXISTS (SELECT 1 FROM duly_secret AS s WHERE s.tenant = tenant.id AND s.wrapped IS NULL), part.id
   FROM duly_tenant AS tenant
   JOIN duly_topic AS topic ON topic.tenant = tenant.id
   LEFT JOIN duly_part AS part ON part.topic = topic.id

@@ -1,0 +1,107 @@
+"""Denials: what this broker has refused, on its way into the audit.
+
+    refused ──note──▶ waiting ──twice a second, up to two hundred──▶ the chain of the principal's tenant, and `$events`
+                        └─ too many: counted by tenant; one entry tells how many more there were
+
+Whoever is refused does not wait for that, nor does whoever refuses, be it an event loop: to note something takes no
+more than a lock. Nobody can fill the store by being refused, nor the broker's memory while the store is away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from typing import Any
+
+from ..clock import monotonic_s
+from ..engine.audit import Denied, NoteDenials, note_denials
+from ..errors import Error
+from ..events import log
+from ..grants import By
+
+_TENANT = "$denials"
+_BETWEEN_S = 0.5
+_AT_ONCE = 200
+_WAITING_MAX = 1000
+_WRITE_S = 10.0
+# What a stranger says is quoted no further than this.
+_TEXT_CHARS_MAX = 256
+
+
+class Denials:
+    """One broker's. Thread-safe; a thread begins with the first."""
+
+    def __init__(self, home: Any) -> None:
+        self._home = home
+        self._changed = threading.Condition()
+        self._waiting: deque[Denied] = deque()
+        # How many could not wait, by the tenant of whoever was refused.
+        self._more: Counter[str] = Counter()
+        self._thread: threading.Thread | None = None
+        self._over = False
+
+    def note(self, by: By, action: str, tenant: str, topic: str | None, error: Error) -> None:
+        """Something was refused: to whom, what, of which tenant and topic, and why."""
+        facts = {"of": tenant[:_TEXT_CHARS_MAX]} if tenant != by.tenant else {}
+        denied = Denied(self._home.now_ms(), by, action, (topic or "")[:_TEXT_CHARS_MAX], error.code, facts)
+        with self._changed:
+            if self._over:
+                return
+            if len(self._waiting) < _WAITING_MAX:
+                self._waiting.append(denied)
+            else:
+                self._more[by.tenant] += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="duly-denials", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Writes what waits, and ends."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_WRITE_S)
+
+    def _loop(self) -> None:
+        while (some := self._take()) is not None:
+            try:
+                self._home.store.write(
+                    note_denials, NoteDenials(_TENANT, some), tenant=_TENANT, cost=0, deadline=monotonic_s() + _WRITE_S
+                )
+            except Error as error:
+                log.warning("%d denials could not be noted in the audit, yet: %s", len(some), error)
+                self._put_back(some)
+            with self._changed:
+                self._changed.wait_for(lambda: self._over, _BETWEEN_S)
+
+    def _take(self) -> tuple[Denied, ...] | None:
+        """The next group; None when it is over and nothing is left, or cannot be written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or self._waiting or self._more)
+            if not self._waiting and not self._more:
+                return None
+            some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
+            if not self._waiting:
+                some += self._told_more()
+            return tuple(some)
+
+    def _told_more(self) -> list[Denied]:
+        counts, self._more = self._more, Counter()
+        now = self._home.now_ms()
+        return [
+            Denied(now, By(tenant=tenant), "more", "", "denied", {"count": count}) for tenant, count in counts.items()
+        ]
+
+    def _put_back(self, some: tuple[Denied, ...]) -> None:
+        with self._changed:
+            if self._over:
+                self._waiting.clear()
+                self._more.clear()
+                return
+            for denied in reversed(some):
+                if len(self._waiting) < _WAITING_MAX:
+                    self._waiting.appendleft(denied)
+                else:
+                    self._more[denied.by.tenant] += int(denied.facts.get("count", 1))

@@ -1,0 +1,169 @@
+"""The examination of what is sealed: every data key, and all that it opens. Without the master checksums alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ...engine.block import Place, is_plain
+from ...engine.seal import Seal, bound_to, is_sealed, open_value
+from ...engine.secrets import STORE, Keyring, Shredded
+from ...errors import CorruptBlock, Error, Sealed
+from ...health import Finding
+from ..contract import SecretRow
+
+Ask = Callable[[str], Iterable[tuple[Any, ...]]]
+
+_SECRETS = "SELECT tenant, version, wrapped, created_at_ms FROM {0}secret ORDER BY tenant, version"
+_KEYLESS = """
+SELECT t.name
+  FROM {0}tenant AS t
+ WHERE t.settings LIKE '%"encrypt":true%'
+   AND NOT EXISTS (SELECT 1 FROM {0}secret AS s WHERE s.tenant = t.id)
+"""
+_ENCRYPTED = """
+SELECT t.id, max(s.created_at_ms)
+  FROM {0}tenant AS t
+  JOIN {0}secret AS s ON s.tenant = t.id
+ WHERE t.settings LIKE '%"encrypt":true%'
+ GROUP BY t.id
+"""
+# Brokers' transactions that were under way when encryption was turned on end by then.
+_UNDER_WAY_MS = 60_000
+# What is sealed by itself: whose it is, the value, and what it is bound to.
+_VALUES: tuple[tuple[str, str, Callable[..., bytes]], ...] = (
+    (
+        "reason of a dead letter",
+        'SELECT tenant, reason, partition, grp, "offset", buried_at_ms, attempts FROM {0}dead',
+        lambda *place: bound_to("dead", *place),
+    ),
+    (
+        "history of a dead letter",
+        """SELECT tenant, history, partition, grp, "offset", buried_at_ms, attempts
+             FROM {0}dead WHERE history IS NOT NULL""",
+        lambda *place: bound_to("dead history", *place),
+    ),
+    (
+        "history of a lease",
+        "SELECT tenant, history, partition, grp, base FROM {0}lease WHERE history IS NOT NULL",
+        lambda *place: bound_to("lease", *place),
+    ),
+    (
+        "history of a message",
+        """SELECT p.tenant, l.history, l.partition, l."offset"
+             FROM {0}loose AS l JOIN {0}part AS p ON p.id = l.partition WHERE l.history IS NOT NULL""",
+        lambda *place: bound_to("loose", *place),
+    ),
+    (
+        "receipt",
+        "SELECT t.tenant, r.receipt, r.topic, r.publish_id FROM {0}receipt AS r JOIN {0}topic AS t ON t.id = r.topic",
+        lambda *place: bound_to("receipt", *place),
+    ),
+    ("row of events", "SELECT tenant, data, tenant FROM {0}event", lambda *place: bound_to("events", *place)),
+)
+
+
+class Opening:
+    """Opens what is sealed, and remembers of which tenants it could not."""
+
+    def __init__(self, keyring: Keyring, rows: Iterable[SecretRow], since_ms: dict[int, int]) -> None:
+        self._keyring = keyring
+        # By tenant that is encrypted: from when at the latest.
+        self._since_ms = since_ms
+        self._rows = {(row.tenant_id, row.version): row for row in rows}
+
+    def unseal(self, tenant_id: int, version: int) -> Seal:
+        """Raises Sealed where there is no master, or the key was shredded; CorruptBlock where there is none."""
+        row = self._rows.get((tenant_id, version))
+        if row is None:
+            raise CorruptBlock(
+                f"Something of tenant {tenant_id} is sealed with version {version} of its data key, which is not here. "
+                "It is not served.",
+                partition_id=0,
+                base=0,
+            )
+        return self._keyring.seal(row)
+
+    def forged(self, place: Place, stored: bytes, published_at: int) -> Finding | None:
+        """What is said of a block that lies in the clear, and was stored when its tenant was encrypted."""
+        since_ms = self._since_ms.get(place.tenant)
+        if since_ms is None or published_at <= since_ms + _UNDER_WAY_MS or not is_plain(stored):
+            return None
+        return Finding(
+            "alert",
+            f"The block at offset {place.base} of partition {place.partition} lies in the clear, though its tenant is "
+            "encrypted.",
+            "Somebody else than Duly has put it there; it is served.",
+            "Find out who writes to the store; restore the newest backup.",
+        )
+
+    def keys(self) -> Iterator[Finding]:
+        """Whether every secret is there, and under this master."""
+        opened = 0
+        shredded = {row.tenant_id for row in self._rows.values() if row.wrapped is None}
+        for row in self._rows.values():
+            if row.tenant_id in shredded:
+                continue
+            try:
+                self._keyring.unwrap(row)
+                opened += 1
+            except Error as error:
+                yield _locked(row, error)
+                # One says it for all: those of a master that is not here are many.
+                return
+        if opened:
+            yield Finding("ok", f"{opened} secrets, all under the master key that was given")
+        for tenant_id in sorted(shredded):
+            yield Finding("ok", f"The data of tenant {tenant_id} was shredded: nobody can read it")
+
+
+def _locked(row: SecretRow, error: Error) -> Finding:
+    whose = "The store's own secret" if row.tenant_id == STORE else f"The data key of tenant {row.tenant_id}"
+    return Finding(
+        "warn" if isinstance(error, Sealed) and "changed or moved" not in str(error) else "alert",
+        f"{whose} cannot be unwrapped: {error}",
+        "What is sealed with it cannot be served without; of it the checksums alone were looked at.",
+        "Give the master key (DULY_MASTER) and examine again.",
+    )
+
+
+def opening(keyring: Keyring, ask: Ask, prefix: str) -> Opening:
+    """What opens a store's sealed things for its examination."""
+    since_ms: dict[Any, Any] = dict(tuple(row) for row in ask(_ENCRYPTED.format(prefix)))
+    return Opening(keyring, [SecretRow(*row) for row in ask(_SECRETS.format(prefix))], since_ms)
+
+
+def keys(opened: Opening, ask: Ask, prefix: str) -> Iterator[Finding]:
+    """Every secret; and that each encrypted tenant has one."""
+    for (name,) in ask(_KEYLESS.format(prefix)):
+        yield Finding(
+            "alert",
+            f"Tenant {name!r} is encrypted and has no data key.",
+            "Nothing can be stored for it, and nothing of it read.",
+            "Restore the newest backup.",
+        )
+    yield from opened.keys()
+
+
+def values(opened: Opening, ask: Ask, prefix: str) -> Iterator[Finding]:
+    """Everything that is sealed by itself."""
+    for what, asked, place in _VALUES:
+        broken = 0
+        for tenant_id, stored, *where in ask(asked.format(prefix)):
+            if not is_sealed(stored):
+                continue
+            try:
+                open_value(stored, tenant_id, place(*where), opened.unseal)
+            except Shredded:
+                continue
+            except Sealed:
+                break
+            except CorruptBlock:
+                broken += 1
+        if broken:
+            yield Finding(
+                "alert",
+                f"The seal of {broken} × {what} is broken.",
+                "It was changed or belongs elsewhere, and is not shown.",
+                "Find out who writes to the store beside Duly; restore the newest backup.",
+            )

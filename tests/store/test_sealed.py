@@ -1,0 +1,523 @@
+"""Encryption at rest: what an encrypted tenant stores is sealed, for its place, and nothing else serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import duly
+from duly.engine.block import Place, encode
+from duly.engine.columns import Columns
+from duly.engine.tenant_settings import Encrypt, Rotate, Shred, encrypt_tenants, rotate, shred_tenants
+from duly.master import MasterKeys, create_master, new_key, parse_keys
+
+from .conftest import Home, PostgresHome, SealedHome, SealedPostgresHome, encrypt, sharp
+from .patience import eventually
+
+CANARY = "canary-7f3a91"
+NEEDLES = (CANARY.encode(), CANARY.encode().hex().encode())
+KEY = new_key()
+pytestmark = [pytest.mark.embedded, pytest.mark.plain]
+
+
+def connect(home: Home, *, master: Any = None, tenant: str = "default") -> duly.Client:
+    """A client with a master key of the test's own."""
+    keys = parse_keys(KEY, "here") if master is None else master
+    client = duly.connect(home.address, clock=home.clock, consumer="w1", tenant=tenant, master=keys)
+    home._opened.append(client)
+    return client
+
+
+@pytest.fixture
+def sealed(home: Home) -> duly.Client:
+    client = connect(home)
+    encrypt(client, "default")
+    return client
+
+
+def write(client: duly.Client, verb: Any, command: Any) -> Any:
+    store = client._port.store  # type: ignore[attr-defined]
+    return store.write(verb, command, tenant="default", cost=0, deadline=None)
+
+
+def tables(home: Home) -> list[str]:
+    if isinstance(home, PostgresHome):
+        rows = home.ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{home._schema}'")
+        return [f"duly_{name}" for (name,) in rows]
+    return [name for (name,) in home.ask("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'duly%'")]
+
+
+def everything(home: Home) -> Iterator[tuple[str, bytes]]:
+    """All that is stored: of a file its bytes, deleted ones among them; of PostgreSQL every value."""
+    if not isinstance(home, PostgresHome):
+        for path in home.folder.glob("app.duly*"):
+            if not path.name.endswith(".master"):
+                yield path.name, path.read_bytes()
+        return
+    for table in tables(home):
+        for row in home.ask(f"SELECT * FROM {table}"):
+            for value in row:
+                yield table, bytes(value) if isinstance(value, (bytes, memoryview)) else str(value).encode()
+
+
+def found(home: Home) -> list[str]:
+    """Where the canary lies in the clear."""
+    return sorted({where for where, content in everything(home) if any(needle in content for needle in NEEDLES)})
+
+
+def alerts(client: duly.Client) -> list[str]:
+    return [finding.what for finding in client.examine() if finding.level == "alert"]
+
+
+def canaries(count: int = 3) -> list[duly.Message]:
+    return [
+        duly.Message(f"{CANARY} {number}".encode(), key=CANARY, headers={"secret": CANARY}) for number in range(count)
+    ]
+
+
+def test_nothing_of_a_message_lies_in_the_clear_whatever_becomes_of_it(home: Home, sealed: duly.Client) -> None:
+    q = sealed
+    q.create_topic("log", kind="log", lease=30, retry=sharp(10, max_attempts=2))
+    q.create_group("log", "g")
+    q.create_topic("queue", kind="queue", lease=30, retry=sharp(10, max_attempts=2))
+    many = [duly.Message(f"{CANARY} {number}".encode(), id=f"{number}") for number in range(2500)]
+    q.publish("log", canaries(), publish_id="given")
+    q.publish("queue", many)
+    for topic, group in (("log", "g"), ("queue", None)):
+        batch = q.claim(topic, group=group, max_messages=3)
+        first, second, *rest = list(batch)
+        q.nack([first], reason=f"failed on {CANARY}")
+        q.bury([second], reason=f"no good: {CANARY}")
+        q.ack(rest)
+    home.clock.advance(11)
+    for topic, group in (("log", "g"), ("queue", None)):
+        for delivery in list(q.claim(topic, group=group, max_messages=2)):
+            q.nack([delivery], reason=f"again: {CANARY}")
+    assert len(list(q.dead("log", group="g"))) == 2
+    q.stage("log", canaries(), stage="staged", number=0)
+    assert found(home) == []
+    q.commit_stages("log", {"staged": 3}, job="j")
+    home.clock.advance(2)
+    eventually(lambda: not home.rows("duly_event"))
+    assert [message.payload for message in q.read("log")][-1] == f"{CANARY} 2".encode()
+    assert {letter.reason for letter in q.dead("log", group="g")} >= {f"no good: {CANARY}"}
+    assert any(CANARY in str(event.facts) for event in q.events())
+    assert found(home) == []
+    assert alerts(q) == []
+
+
+def test_a_plain_tenant_beside_it_lies_as_ever(home: Home, sealed: duly.Client) -> None:
+    other = connect(home, tenant="other")
+    for client in (sealed, other):
+        client.create_topic("t", kind="log")
+        client.publish("t", [b"x" * 200])
+    assert found(home) == []
+    other.publish("t", canaries(1))
+    assert found(home) != []
+
+
+def test_what_was_plain_is_read_on_and_what_follows_is_sealed(home: Home) -> None:
+    q = connect(home)
+    q.create_topic("t", kind="log")
+    q.publish("t", [b"before"])
+    encrypt(q, "default")
+    q.publish("t", canaries(1))
+    assert found(home) == []
+    write(q, encrypt_tenants, Encrypt("default", encrypt=False))
+    q.publish("t", [b"after"])
+    again = connect(home)
+    payloads = [message.payload for message in again.read("t")]
+    assert payloads == [b"before", f"{CANARY} 0".encode(), b"after"]
+
+
+def test_reading_and_claiming_go_on_after_reopening(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.create_group("t", "g")
+    sealed.publish("t", canaries(5))
+    sealed.close()
+    again = connect(home)
+    assert [d.headers["secret"] for d in again.claim("t", group="g", max_messages=9)] == [CANARY] * 5
+    assert sum(batch.num_rows for batch in again.read_arrow("t")) == 5
+
+
+def test_another_master_reads_nothing_and_writes_nothing(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.create_group("t", "g")
+    sealed.publish("t", canaries(1))
+    sealed.close()
+    stranger = connect(home, master=MasterKeys([b"another key, of thirty-two bytes"]))
+    for attempt in (
+        lambda: list(stranger.read("t")),
+        lambda: stranger.claim("t", group="g"),
+        lambda: stranger.publish("t", [b"x"]),
+        lambda: list(stranger.events()),
+    ):
+        with pytest.raises(duly.Sealed, match="not among those given"):
+            attempt()
+    findings = list(stranger.examine())
+    assert any("cannot be unwrapped" in finding.what for finding in findings)
+    assert any("not opened" in finding.what for finding in findings)
+    assert not [finding for finding in findings if finding.level == "alert"]
+
+
+def test_a_rotated_master_opens_everything_and_the_old_one_nothing_new(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.publish("t", canaries(1))
+    both = parse_keys(f"{new_key()}\n{KEY}", "here")
+    rotated = connect(home, master=both)
+    assert write(rotated, rotate, Rotate("default")).rewrapped == 2
+    rotated.publish("t", canaries(1))
+    alone = MasterKeys([next(iter(both._keys.values()))])
+    assert len(list(connect(home, master=alone).read("t"))) == 2
+    with pytest.raises(duly.Sealed):
+        list(connect(home).read("t"))
+
+
+def test_a_new_data_key_seals_what_is_written_and_folded_and_the_old_ones_open(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("queue", kind="queue")
+    sealed.publish("queue", [duly.Message(b"%d" % number) for number in range(2500)])
+    assert write(sealed, rotate, Rotate("default", data_keys=True)).renewed == 1
+    other = connect(home)
+    other.publish("queue", [duly.Message(b"%d" % number) for number in range(2500, 5000)])
+    got = sorted(int(d.payload) for _ in range(5) for d in other.claim("queue", max_messages=1000))
+    assert got == list(range(5000))
+    assert home.rows("duly_secret") == 3
+    assert alerts(other) == []
+
+
+def test_a_message_kept_after_its_block_is_sealed_anew(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log", retry=sharp(10, max_attempts=1))
+    sealed.create_group("t", "g")
+    sealed.publish("t", canaries(1))
+    (delivery,) = sealed.claim("t", group="g")
+    sealed.bury([delivery], reason="x")
+    sealed.purge("t")
+    eventually(lambda: not home.rows("duly_block") or home.rows("duly_kept") == 1)
+    assert home.rows("duly_kept") == 1
+    again = connect(home)
+    assert [letter.message.payload for letter in again.dead("t", group="g")] == [f"{CANARY} 0".encode()]
+    assert found(home) == []
+    assert alerts(again) == []
+
+
+# Ciphertext that is not where it belongs
+
+
+def two_topics(home: Home, client: duly.Client) -> None:
+    for topic in ("a", "b"):
+        client.create_topic(topic, kind="log")
+        # Short: on SQLite such a block lies in its row.
+        client.publish(topic, [topic.encode()])
+    client.close()
+
+
+def refused(home: Home, topic: str = "b", tenant: str = "default", offset: int = 0) -> None:
+    client = connect(home, tenant=tenant)
+    with pytest.raises(duly.CorruptBlock):
+        client.read(topic, offset=offset)
+    assert alerts(client)
+
+
+def reforge(home: Home, where: str, forge: Any, table: str = "duly_block", column: str = "data") -> None:
+    """Changes a stored block as one who writes to the store can: with its checksum made right again."""
+    import xxhash
+
+    from duly.engine.block import _CHECKSUM_AT, _HEADER
+
+    ((stored,),) = home.ask(f"SELECT {column} FROM {table} WHERE {where}")
+    forged = bytearray(forge(bytes(stored)))
+    forged[_CHECKSUM_AT : _HEADER.size] = bytes(8)
+    forged[_CHECKSUM_AT : _HEADER.size] = xxhash.xxh3_64_intdigest(bytes(forged)).to_bytes(8, "little")
+    put(home, where, bytes(forged), table, column)
+
+
+def put(home: Home, where: str, content: bytes, table: str = "duly_block", column: str = "data") -> None:
+    literal = f"'\\x{content.hex()}'::BYTEA" if isinstance(home, PostgresHome) else f"x'{content.hex()}'"
+    home.change(f"UPDATE {table} SET {column} = {literal} WHERE {where}")
+
+
+def of(home: Home, where: str, table: str = "duly_block", column: str = "data") -> bytes:
+    ((stored,),) = home.ask(f"SELECT {column} FROM {table} WHERE {where}")
+    return bytes(stored)
+
+
+def replaced_header(stored: bytes, by: bytes) -> bytes:
+    """The place of one block, and what lies behind it of another."""
+    from duly.engine.block import _HEADER
+
+    fields, others = list(_HEADER.unpack_from(by)), _HEADER.unpack_from(stored)
+    fields[10:12] = others[10:12]
+    return _HEADER.pack(*fields) + stored[_HEADER.size :]
+
+
+def test_a_block_moved_to_another_topic_is_refused(home: Home, sealed: duly.Client) -> None:
+    two_topics(home, sealed)
+    mine, theirs = of(home, "partition = 1"), of(home, "partition = 2")
+    put(home, "partition = 2", mine)
+    refused(home)
+    # As one does who knows the format: the header says where it lies, and the checksum is right.
+    put(home, "partition = 2", theirs)
+    reforge(home, "partition = 2", lambda stored: replaced_header(mine, stored))
+    refused(home)
+
+
+def test_a_block_moved_to_another_offset_is_refused(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("b", kind="log")
+    for payload in (b"1", b"2"):
+        sealed.publish("b", [payload])
+    sealed.close()
+    first = of(home, "base = 0")
+    reforge(home, "base = 1", lambda stored: replaced_header(first, stored))
+    refused(home, offset=1)
+
+
+def test_a_block_of_another_tenant_is_refused(home: Home, sealed: duly.Client) -> None:
+    other = connect(home, tenant="other")
+    encrypt(other, "other")
+    for client in (sealed, other):
+        client.create_topic("t", kind="log")
+        client.publish("t", [b"x"])
+        client.close()
+    mine = of(home, "partition = 1")
+    reforge(home, "partition = 2", lambda stored: replaced_header(mine, stored))
+    refused(home, "t", "other")
+
+
+@pytest.mark.parametrize("forge", ["cut", "flipped", "time", "key"])
+def test_a_block_that_was_changed_is_refused_though_its_checksum_is_right(
+    home: Home, sealed: duly.Client, forge: str
+) -> None:
+    two_topics(home, sealed)
+
+    def forged(stored: bytes) -> bytes:
+        from duly.engine.block import _HEADER
+
+        fields = list(_HEADER.unpack_from(stored))
+        body = stored[_HEADER.size :]
+        if forge == "cut":
+            fields[11] -= 1
+            body = body[:-1]
+        elif forge == "flipped":
+            body = body[:-20] + bytes([body[-20] ^ 1]) + body[-19:]
+        elif forge == "time":
+            fields[9] += 1
+        else:
+            fields[4] += 1
+        return _HEADER.pack(*fields) + body
+
+    reforge(home, "partition = 2", forged)
+    client = connect(home)
+    with pytest.raises((duly.CorruptBlock, duly.Sealed)):
+        list(client.read("b"))
+    assert alerts(client)
+
+
+def test_a_plain_block_in_the_place_of_a_sealed_one_is_reported(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    write(sealed, encrypt_tenants, Encrypt("default", encrypt=False))
+    home.clock.advance(3600)
+    sealed.publish("t", [b"plain, and nothing wrong with it"])
+    home.clock.advance(3600)
+    encrypt(sealed, "default")
+    assert alerts(sealed) == []
+    home.clock.advance(3600)
+    sealed.publish("t", [b"sealed"])
+    sealed.close()
+    forged = encode(Place(1, 1, 1), Columns(1, lists={"payload": [b"forged"]}), home.clock.now_ms(), [])
+    reforge(home, "partition = 1 AND base = 1", lambda _: forged)
+    assert [what for what in alerts(connect(home)) if "lies in the clear" in what]
+
+
+def test_a_kept_message_in_the_place_of_a_block_is_refused(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.create_group("t", "g")
+    sealed.publish("t", [b"x"])
+    (delivery,) = sealed.claim("t", group="g")
+    block = of(home, "partition = 1")
+    sealed.bury([delivery], reason="x")
+    sealed.purge("t")
+    sealed.close()
+    put(home, "partition = 1", block, "duly_kept")
+    client = connect(home)
+    assert [letter.corrupt is None for letter in client.dead("t", group="g")] == [False]
+
+
+def test_reasons_that_were_swapped_are_not_shown(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.create_group("t", "g")
+    sealed.publish("t", [b"1", b"2"])
+    for number, delivery in enumerate(sealed.claim("t", group="g", max_messages=2)):
+        sealed.bury([delivery], reason=f"reason {number}")
+    sealed.close()
+    first = of(home, '"offset" = 0', "duly_dead", "reason")
+    put(home, '"offset" = 1', first, "duly_dead", "reason")
+    client = connect(home)
+    assert next(client.dead("t", group="g")).reason == "reason 0"
+    assert "seal" in [letter.reason for letter in client.dead("t", group="g")][1]
+    assert any("reason of a dead letter" in what for what in alerts(client))
+
+
+def test_staged_messages_put_into_another_stage_are_refused(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    for name in ("one", "two"):
+        sealed.stage("t", [name.encode() * 300], stage=name, number=0)
+    ((stage,),) = home.ask("SELECT max(id) FROM duly_stage")
+    chunk = int(home.ask(f"SELECT chunk FROM duly_staged WHERE stage <> {stage}")[0][0])
+    piece = of(home, f"stage <> {stage}", "duly_staged", "piece")
+    put(home, f"stage = {stage}", piece, "duly_staged", "piece")
+    home.change(f"UPDATE duly_staged SET chunk = {chunk} WHERE stage = {stage}")
+    with pytest.raises(duly.CorruptBlock):
+        sealed.commit_stages("t", {"two": 1}, job="j")
+
+
+def test_an_old_block_put_back_from_a_copy_is_not_served(home: Home, sealed: duly.Client) -> None:
+    """The log was purged and goes on at higher offsets: what comes back lies where nobody reads any more."""
+    sealed.create_topic("t", kind="log")
+    sealed.publish("t", [b"old"])
+    copy = of(home, "base = 0")
+    sealed.purge("t")
+    sealed.publish("t", [b"new"])
+    sealed.close()
+    reforge(home, "base = 1", lambda stored: replaced_header(copy, stored))
+    client = connect(home)
+    with pytest.raises(duly.CorruptBlock):
+        list(client.read("t", offset=1))
+
+
+# Shredded
+
+
+def test_a_shredded_tenant_answers_sealed_and_others_go_on(home: Home, sealed: duly.Client) -> None:
+    other = connect(home, tenant="other")
+    encrypt(other, "other")
+    for client in (sealed, other):
+        client.create_topic("t", kind="log")
+        client.create_group("t", "g")
+        client.publish("t", canaries(2))
+    list(sealed.read("t"))
+    elsewhere = connect(home)
+    list(elsewhere.read("t"))
+    write(elsewhere, shred_tenants, Shred("default"))
+    for client in (sealed, elsewhere, connect(home)):
+        for attempt in (
+            lambda c=client: list(c.read("t")),
+            lambda c=client: c.claim("t", group="g"),
+            lambda c=client: c.publish("t", [b"x"]),
+            lambda c=client: list(c.dead("t", group="g")),
+        ):
+            with pytest.raises(duly.Sealed, match="shredded"):
+                attempt()
+    with pytest.raises(duly.Sealed):
+        write(sealed, encrypt_tenants, Encrypt("default"))
+    assert len(list(other.read("t"))) == 2
+    assert home.ask("SELECT count(*) FROM duly_secret WHERE wrapped IS NULL") == [(1,)]
+    assert alerts(other) == []
+    sealed.delete_topic("t", force=True)
+    with pytest.raises(duly.TopicNotFound):
+        list(sealed.read("t"))
+
+
+# The master key
+
+
+def test_a_master_is_rotated_while_the_store_is_open(tmp_path: Path) -> None:
+    path, keys = str(tmp_path / "app.duly"), tmp_path / "app.duly.master"
+    with duly.connect(path) as q:
+        encrypt(q, "default")
+        q.create_topic("t", kind="log")
+        q.publish("t", [b"before"])
+        old = keys.read_text()
+        keys.write_text(new_key() + "\n" + old)
+        with duly.connect(path) as other:
+            assert write(other, rotate, Rotate("default", data_keys=True)).rewrapped == 2
+            other.publish("t", [b"by another"])
+        keys.write_text(keys.read_text().splitlines()[0])
+        q.publish("t", [b"after"])
+        assert [message.payload for message in q.read("t")] == [b"before", b"by another", b"after"]
+
+
+def test_an_encrypted_store_without_its_master_file_says_where_it_should_be(tmp_path: Path) -> None:
+    path = str(tmp_path / "app.duly")
+    with duly.connect(path) as q:
+        encrypt(q, "default")
+        q.create_topic("t", kind="log")
+        q.publish("t", [b"x"])
+    (tmp_path / "app.duly.master").unlink()
+    with duly.connect(path) as q, pytest.raises(duly.Sealed, match=r"app\.duly\.master"):
+        list(q.read("t"))
+
+
+def test_the_master_may_come_from_the_environment_or_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = tmp_path / "keys"
+    create_master(str(keys))
+    monkeypatch.setenv("A_MASTER", keys.read_text())
+    path = str(tmp_path / "app.duly")
+    with duly.connect(path, master=f"file:{keys}") as q:
+        encrypt(q, "default")
+        q.create_topic("t", kind="log")
+        q.publish("t", [b"x"])
+    for reference in ("env:A_MASTER", f"command:cat {keys}"):
+        with duly.connect(path, master=reference) as q:
+            assert [message.payload for message in q.read("t")] == [b"x"]
+    monkeypatch.setenv("DULY_MASTER", "env:A_MASTER")
+    with duly.connect(path) as q:
+        assert [message.payload for message in q.read("t")] == [b"x"]
+    assert not (tmp_path / "app.duly.master").exists()
+
+
+def test_a_master_may_be_any_object(tmp_path: Path) -> None:
+    class Service:
+        """A key management service: here, all it does is remember."""
+
+        def __init__(self) -> None:
+            self.known: dict[bytes, tuple[bytes, bytes]] = {}
+
+        def wrap(self, secret: bytes, context: bytes) -> bytes:
+            token = b"token %d" % len(self.known)
+            self.known[token] = secret, context
+            return token
+
+        def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+            secret, meant = self.known[wrapped]
+            assert meant == context
+            return secret
+
+    service = Service()
+    with duly.connect(str(tmp_path / "app.duly"), master=service) as q:
+        encrypt(q, "default")
+        q.create_topic("t", kind="log")
+        q.publish("t", canaries(1))
+    with duly.connect(str(tmp_path / "app.duly"), master=service) as q:
+        assert len(list(q.read("t"))) == 1
+
+
+def test_homes_that_are_sealed_really_are(tmp_path: Path, clock: duly.ManualClock, events: list[duly.Event]) -> None:
+    home = SealedHome(tmp_path, clock, events)
+    q = home.connect()
+    q.create_topic("t", kind="log")
+    q.publish("t", canaries(1))
+    assert found(home) == []
+    home.close()
+    assert issubclass(SealedPostgresHome, PostgresHome)
+
+
+def test_without_the_key_a_chore_is_put_off_and_others_are_done(home: Home, sealed: duly.Client) -> None:
+    other = connect(home, tenant="other")
+    other.create_topic("t", kind="log", retention=duly.Retention(age=10))
+    other.publish("t", [b"x"])
+    # Packing events, which is due first, needs the key.
+    sealed.create_topic("t", kind="log")
+    sealed.publish("t", [b"x"])
+    sealed.close()
+    other.close()
+    without = connect(home, master=MasterKeys([b"another key, of thirty-two bytes"]), tenant="other")
+    home.clock.advance(30)
+    eventually(lambda: without.describe_topic("t").messages == 0)
+    without.close()
+    again = connect(home)
+    home.clock.advance(100)
+    eventually(lambda: not home.rows("duly_event"))
+    assert [event.kind for event in again.events()][-1] == "published"
