@@ -43,18 +43,24 @@ def read_ticket(ticket: bytes) -> Stretch:
 def stream(entry: Entry, stretch: Stretch) -> Any:
     """What DoGet answers with. What is wrong with the stretch is raised now, not in the middle of the stream."""
     schema = read_schema(stretch.columns)
-    return flight.GeneratorStream(schema, _told(read_pieces(entry.piece, stretch, entry.piece(stretch))))
+    return flight.GeneratorStream(schema, _told(entry, stretch, read_pieces(entry.piece, stretch, entry.piece(stretch))))
 
 
-def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; what goes wrong on the way ends them with a status of ours."""
+def _told(entry: Entry, stretch: Stretch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; what goes wrong on the way ends them with a status of ours.
+
+    The call is over before the first is asked for. So they count as a call of their own, until they end.
+    """
     try:
+        entry.admit(stretch)
         yield from batches
     except Error as error:
         raise to_status(error) from None
     except Exception as error:
         log.exception("a read failed")
         raise to_status(error) from None
+    finally:
+        entry.leave_broker()
 
 
 def flight_info(entry: Entry, descriptor: Any) -> flight.FlightInfo:
