@@ -123,6 +123,25 @@ def test_a_suspended_tenants_key_still_settles(place: Place) -> None:
         assert q.ack(batch).done == 1
 
 
+def test_a_suspended_tenant_makes_no_keys_and_can_end_them(place: Place, operator: str) -> None:
+    token = place.key("shop", duly.Grant("*"))
+    place.key("helper", duly.Grant("claim"))
+    (helper,) = place.store.list_keys("helper")
+    place.store.suspend_tenant("default")
+    with place.connect(token) as q:
+        makes = (
+            lambda: q.put_principal("more", [duly.Grant("*")]),
+            lambda: q.create_key("helper"),
+            lambda: q.rotate_key(helper.id),
+        )
+        for make in makes:
+            with pytest.raises(duly.TenantSuspended):
+                make()
+        q.revoke_key(helper.id)
+    # Whoever runs the store may.
+    place.store.create_key("helper")
+
+
 def test_an_operator_makes_principals_only_for_tenants_that_are_there(place: Place) -> None:
     token = place.key("boss", duly.Grant("keys", tenants="*"), duly.Grant("tenants"), operator=True)
     with place.connect(token, tenant="acme") as boss:
