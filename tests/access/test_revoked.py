@@ -138,9 +138,7 @@ def test_a_push(place: Place, token: str, end: Any, error: type[duly.Error]) -> 
 
 
 @ENDS
-def test_a_session_that_awaits_something_to_claim(
-    place: Place, token: str, end: Any, error: type[duly.Error]
-) -> None:
+def test_a_session_that_awaits_something_to_claim(place: Place, token: str, end: Any, error: type[duly.Error]) -> None:
     with place.raw() as client:
         writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(SESSION), options(token))
         reader.read_chunk()

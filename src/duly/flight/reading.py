@@ -43,7 +43,9 @@ def read_ticket(ticket: bytes) -> Stretch:
 def stream(entry: Entry, stretch: Stretch) -> Any:
     """What DoGet answers with. What is wrong with the stretch is raised now, not in the middle of the stream."""
     schema = read_schema(stretch.columns)
-    return flight.GeneratorStream(schema, _told(entry, stretch, read_pieces(entry.piece, stretch, entry.piece(stretch))))
+    return flight.GeneratorStream(
+        schema, _told(entry, stretch, read_pieces(entry.piece, stretch, entry.piece(stretch)))
+    )
 
 
 def _told(entry: Entry, stretch: Stretch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
