@@ -29,6 +29,9 @@ ALERTS = frozenset(
     }
 )
 
+# A tenant's log of them.
+EVENTS = "$events"
+
 log = logging.getLogger("duly")
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from .errors import Denied, InvalidArgument, TopicNotFound
+from .events import EVENTS
 from .tenant import check_name
 
 # Whose principals are the operators of the store.
@@ -84,6 +85,9 @@ class Grant(msgspec.Struct, frozen=True):
             return False
         if action not in TOPIC_ACTIONS:
             return self.topics == EVERY
+        if topic == EVENTS and deny and self.effect == "deny":
+            # They tell of every topic: of one that is denied, too.
+            return True
         if topic is None:
             return (self.topics == EVERY and not self.own) or (deny and self.effect == "deny")
         return matches(self.topics, topic)

@@ -17,6 +17,7 @@ from duly.engine.retain import Chores
 from duly.engine.stretch import Stretch
 from duly.grants import ACTIONS
 from duly.http.routes import ENDPOINTS
+from tests.store.patience import eventually
 
 from .conftest import ALL, OPERATOR, Place
 
@@ -133,6 +134,28 @@ def test_lists_show_what_one_may_see_and_pages_stay_full(place: Place) -> None:
         assert q.list_topics(limit=4) == ["b0", "b1", "b2", "b3"]
         assert [one.topic for one in q.health()] == [f"b{number}" for number in range(6)]
         assert {event.topic for event in q.events()} == {f"b{number}" for number in range(6)}
+
+
+def test_the_log_of_events_does_not_tell_of_a_topic_that_is_denied(place: Place) -> None:
+    place.store.create_topic("payroll", kind="queue")
+    eventually(lambda: _has_events(place))
+    hidden = place.key("shop", duly.Grant("*"), duly.Grant("*", "payroll", effect="deny"))
+    with place.connect(hidden) as q, place.connect(place.key("wide", duly.Grant("*"))) as wide:
+        assert b"payroll" in wide.read("$events")[0].payload
+        reads = (lambda: q.read("$events"), lambda: list(q.read_arrow("$events")), lambda: q.describe_topic("$events"))
+        for read in reads:
+            with pytest.raises(duly.TopicNotFound):
+                read()
+        assert list(q.events()) == []
+
+
+def _has_events(place: Place) -> bool:
+    """They are packed into the log a second later."""
+    place.clock.advance(1.5)
+    try:
+        return bool(place.store.read("$events"))
+    except duly.TopicNotFound:
+        return False
 
 
 def test_an_operator_names_the_tenant_and_others_do_not(place: Place) -> None:

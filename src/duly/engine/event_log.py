@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ..errors import CorruptBlock
-from ..events import Event
+from ..events import EVENTS, Event
 from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, TopicRow, Transaction
 from ..tenant import DELETING
@@ -24,7 +24,6 @@ from .ids import find_places
 from .publish import Tail
 from .read import offset_at
 
-EVENTS = "$events"
 # Rows packed by one transaction, and bytes: a millisecond. The next slice follows after a breath: whoever waits for a
 # due time would feel a second's events packed in one go.
 _ROWS_A_SLICE = 250
