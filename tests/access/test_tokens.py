@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import duly
+from duly.broker.authority import Shown
 from tests.surface.test_cli import ok, refused, run
 
 from .conftest import ALL, Place
@@ -33,6 +34,10 @@ def test_what_is_no_key_is_refused_and_not_repeated(place: Place, wrong: str) ->
     with pytest.raises(duly.InvalidArgument) as caught:
         place.connect(wrong)
     assert not wrong or str(wrong) not in str(caught.value)
+
+
+def test_what_a_caller_shows_is_not_shown_on(token: str) -> None:
+    assert token not in repr(Shown(token))
 
 
 def test_a_key_in_a_url_is_refused_and_not_repeated(place: Place, token: str) -> None:

@@ -182,6 +182,10 @@ class Shown(msgspec.Struct, frozen=True):
     token: str = ""
     names: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        # It would stand in logs and tracebacks otherwise.
+        return f"Shown(token={'…' if self.token else ''!r}, names={self.names!r})"
+
 
 NOTHING = Shown()
 

@@ -80,7 +80,7 @@ JsonOption = Annotated[
 
 
 # In a URL: behind the name of a user, or as an option.
-_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*(?=@)|(?<=[?&])password=[^&]*&?")
+_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 
 
 @dataclass(frozen=True, slots=True)
