@@ -132,7 +132,8 @@ class Entry:
             right = RIGHTS[kind]
             with self._telling(right.action, topic, tenant):
                 whose = _tenant(identity, tenant)
-                if identity is not None and (right.about != "topic" or topic is not None):
+                # Which topic they are about, or that it is all, the commands say themselves where the path does not.
+                if identity is not None and (right.about not in ("topic", "topics") or topic is not None):
                     _decide(identity, right, right.action, whose, topic, hidden=kind is not CreateTopic)
 
     def admit(self, command: Any) -> Any:
