@@ -51,7 +51,8 @@ GRANTS_MAX = 256
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@/+-]{0,127}")
 
 
-class Grant(msgspec.Struct, frozen=True):
+# A word that is misspelt must not be passed over: what it was to narrow, or to deny, would be allowed.
+class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of what a principal may do: on topics whose name fits a pattern, in which `*` stands for any text.
 
     `action` may be `*`: every one. `effect` is "allow" or "deny". `own`: only messages that the same principal

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 import duly
 from duly.broker.authority import Shown
+from duly.wire.operations import encode
 from tests.surface.test_cli import ok, refused, run
 
-from .conftest import ALL, Place
+from .conftest import ALL, Place, options
 
 
 @pytest.fixture
@@ -38,6 +41,18 @@ def test_what_is_no_key_is_refused_and_not_repeated(place: Place, wrong: str) ->
 
 def test_what_a_caller_shows_is_not_shown_on(token: str) -> None:
     assert token not in repr(Shown(token))
+
+
+@pytest.mark.parametrize("misspelt", [{"topic": "orders"}, {"effects": "deny"}, {"only_own": True}, {"tenant": "acme"}])
+def test_a_grant_with_a_word_that_nobody_knows_is_refused(place: Place, misspelt: dict[str, object]) -> None:
+    token, grant = place.key("boss", duly.Grant("keys")), {"action": "publish", **misspelt}
+    with place.http(token) as http:
+        told = http.put("/v1/principals/shop", json={"grants": [grant]})
+        assert (told.status_code, told.json()["code"]) == (400, "malformed_request")
+    body = encode({"tenant": "", "principal": "shop", "grants": [grant]})
+    with place.raw() as client, pytest.raises(pa.ArrowException, match="unknown field"):
+        list(client.do_action(flight.Action("put_principal", body), options(token)))
+    assert "shop" not in [one.name for one in place.store.list_principals()]
 
 
 def test_a_key_in_a_url_is_refused_and_not_repeated(place: Place, token: str) -> None:
