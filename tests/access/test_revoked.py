@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -106,6 +106,24 @@ def test_a_claim_whose_key_cannot_be_asked_about_takes_nothing(
         # Whoever still waited there would have it by then.
         time.sleep(1)
         assert place.store.claim("jobs").payloads == [b"one"]
+
+
+@ENDS
+def test_a_request_whose_body_takes_its_time(
+    place: Place, token: str, end: Any, error: type[duly.Error], hurried: None
+) -> None:
+    def body() -> Iterator[bytes]:
+        yield b'{"messages": [{"payload_text": '
+        # Its header was let in.
+        time.sleep(0.5)
+        end(place)
+        yield b'"one"}]}'
+
+    with place.http(token) as client:
+        json = {"Content-Type": "application/json"}
+        answer = client.post("/v1/topics/jobs/messages", content=body(), headers=json)
+        assert answer.json()["code"] == error.code
+    assert place.store.describe_topic("jobs").messages == 0
 
 
 @ENDS

@@ -113,9 +113,13 @@ class Entry:
         self._pinned = None
         self._pinned = self.verdict()
 
+    def is_current(self) -> bool:
+        """Whether it is asked anew for each command, or was asked a moment ago."""
+        return self._pinned is None or self._pinned.is_fresh()
+
     def renew(self) -> None:
-        """Pins it anew if it is pinned and no longer fresh: for a request that lasts."""
-        if self._pinned is not None and not self._pinned.is_fresh():
+        """Pins it anew if it is pinned and no longer fresh: for a request that lasts, and may wait for that."""
+        if not self.is_current():
             self.pin()
 
     def check(self, call: str) -> None:
@@ -207,6 +211,8 @@ class Entry:
     # A Port
 
     def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
+        # It may have stood in line for a thread.
+        self.renew()
         admitted = self.admit(command)
         do = partial(self.broker.do, deadline=deadline)
         identity = self.verdict().identity
