@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from pyarrow import flight
 
 import duly
 from duly.broker.authority import Shown
+from duly.cli.session import Where, open_session
+from duly.keys import make_key
 from duly.wire.operations import encode
 from tests.surface.test_cli import ok, refused, run
 
@@ -75,6 +78,20 @@ def test_a_profile_has_it_in_a_file(place: Place, token: str, tmp_path: Path) ->
     ran = run("topics", "list", "--profile", "shop", "--json", env=env)
     assert [line["topic"] for line in ran.lines] == ["orders"]
     assert run("topics", "list", "--url", url, env=env).code != 0
+
+
+def test_a_profiles_key_and_certificates_are_passed_on_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DULY_TOKEN", "DULY_TLS_CA", "DULY_URL", "DULY_STORE", "DULY_PROFILE"):
+        monkeypatch.setenv(name, "")
+    key, url = make_key()[0], "duly+tls://127.0.0.1:8471"
+    (tmp_path / "config.toml").write_text(f'[profiles.shop]\nurl = "{url}"\ntoken = "{key}"\nca = "ca.pem"\n')
+    monkeypatch.setenv("DULY_CONFIG", str(tmp_path / "config.toml"))
+    open_session(Where(url="duly+tls://elsewhere:8471", profile="shop")).pass_on()
+    assert os.environ["DULY_TOKEN"] == ""
+    open_session(Where(profile="shop")).pass_on()
+    assert (os.environ["DULY_TOKEN"], os.environ["DULY_TLS_CA"]) == (key, str(tmp_path / "ca.pem"))
 
 
 def test_keys_are_made_listed_rotated_and_revoked_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,7 @@ def archive(
     # What can be wrong with either end is said before Spark takes its seconds to start.
     where.must_exist()
     where.must_answer()
+    where.pass_on()
     place = Lake(lake, settings(storage or (), "--storage"))
     place.create()
     place.newest()

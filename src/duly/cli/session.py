@@ -181,6 +181,18 @@ class Session:
                     client.list_topics(limit=1, timeout=patience_s)
             yield client
 
+    def pass_on(self) -> None:
+        """Gives the profile's key and certificates to what connects by itself from here on: this process and those that
+        it starts. By the environment, which others on the machine do not see.
+        """
+        from ..client.connect import TOKEN_VARIABLE
+        from ..client.tls import ENVIRONMENT
+
+        if self.token is not None:
+            os.environ[TOKEN_VARIABLE] = self.token
+        for name, path in self.tls_files.items():
+            os.environ[ENVIRONMENT[name]] = path
+
     def must_exist(self) -> None:
         """Refuses a file that is not there."""
         if self.store and self.store != ":memory:" and "://" not in self.store and not os.path.exists(self.store):
