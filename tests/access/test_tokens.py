@@ -94,6 +94,12 @@ def test_a_profiles_key_and_certificates_are_passed_on_by_the_environment(
     assert (os.environ["DULY_TOKEN"], os.environ["DULY_TLS_CA"]) == (key, str(tmp_path / "ca.pem"))
 
 
+def test_the_tenant_is_the_keys_where_one_has_to_be_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DULY_TOKEN", place.key("shop", *ALL, tenant="other"))
+    assert open_session(Where(url=f"duly://127.0.0.1:{place.flight_port}")).whose == "other"
+    assert open_session(Where(store="app.duly")).whose == "default"
+
+
 def test_keys_are_made_listed_rotated_and_revoked_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first = ok("keys", "create", "--operator", "--json").lines[0]

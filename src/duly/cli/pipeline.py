@@ -82,7 +82,12 @@ class Sessions:
     """A session, and the tenants that it is for."""
 
     one: Session
-    tenants: tuple[str, ...]
+    named: tuple[str, ...]
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Those that are named, else the one whose the session is."""
+        return self.named or (self.one.whose,)
 
 
 def sessions(
@@ -96,7 +101,7 @@ def sessions(
     """A session of one or several tenants."""
     before: Where = ctx.obj
     one = open_session(Where(store, url, profile, tenants[0] if tenants else None, as_json).over(before))
-    return Sessions(one, tuple(dict.fromkeys(tenants or [one.whose])))
+    return Sessions(one, tuple(dict.fromkeys(tenants or ())))
 
 
 @command(

@@ -156,8 +156,11 @@ class Session:
 
     @property
     def whose(self) -> str:
-        """The tenant, where one has to be named."""
-        return self.tenant or DEFAULT_TENANT
+        """The tenant, where one has to be named. A broker is asked whose the key is."""
+        if self.tenant is not None or not self.on_broker:
+            return self.tenant or DEFAULT_TENANT
+        with self.client() as client:
+            return client.tenant
 
     @property
     def on_broker(self) -> bool:
