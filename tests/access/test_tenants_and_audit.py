@@ -33,6 +33,16 @@ def test_the_operators_audit_is_no_tenants(place: Place, operator: str) -> None:
         assert ("put_principal", "done") in told
 
 
+def test_who_sees_a_tenants_audit_does_not_see_the_operators_by_it(place: Place) -> None:
+    grants = [duly.Grant("store"), duly.Grant("audit", tenants="default")]
+    token = place.key("op", *grants, operator=True)
+    for tenant in (None, "default"):
+        with place.connect(token, tenant=tenant) as q, pytest.raises(duly.Denied):
+            list(q.audit(operators=True))
+    with place.connect(token, tenant="default") as q:
+        list(q.audit())
+
+
 def test_what_is_done_through_a_broker_says_whose_key_it_was_and_from_where(place: Place) -> None:
     token = place.key("shop", duly.Grant("configure"), duly.Grant("audit"))
     with place.connect(token) as q:

@@ -148,7 +148,7 @@ class Entry:
             raise Denied()
         right = RIGHTS[kind]
         with self._telling(right.action, topic, command.tenant):
-            tenant = _tenant(verdict.identity, command.tenant)
+            tenant = _meant(verdict.identity, command)
             key = (kind, tenant, topic, right.also(command))
             own = verdict.allowed.get(key, _UNDECIDED)
             if own is _UNDECIDED:
@@ -338,6 +338,14 @@ def _tenant(identity: Identity | None, given: str) -> str:
     if given not in ("", identity.tenant):
         raise Denied()
     return identity.tenant
+
+
+def _meant(identity: Identity | None, command: Any) -> str:
+    """The tenant that a command is about; of what an operator asks of the operators, none, whichever is named."""
+    tenant = _tenant(identity, command.tenant)
+    if identity is not None and identity.is_operator and getattr(command, "operators", False):
+        return OPERATORS
+    return tenant
 
 
 def _allowed(

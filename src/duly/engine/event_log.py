@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..errors import CorruptBlock
+from ..errors import CorruptBlock, InvalidArgument
 from ..events import EVENTS, Event
 from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, TopicRow, Transaction
@@ -127,7 +127,8 @@ class _Wanted:
         self.leases = dict(command.leases)
         self.place: tuple[int, int] | None = None
         if command.message is not None:
-            assert command.topic is not None
+            if command.topic is None:
+                raise InvalidArgument("The history of a message takes its topic too: ids are a topic's own.")
             topic = find_topic(tx, command.tenant, command.topic)
             places = find_places(tx, topic, [command.message]).get(command.message)
             # Where none is known nothing matches.
