@@ -80,6 +80,16 @@ def test_a_verdict_is_remembered_and_costs_a_look_up(place: Place, monkeypatch: 
     assert asked == [token]
 
 
+def test_what_cannot_be_a_key_is_not_remembered(place: Place) -> None:
+    """A stranger may send long ones, and many."""
+    place.key("shop", *ALL)
+    with place.http() as client:
+        for number in range(20):
+            shown = {"Authorization": f"Bearer {number}{'x' * 10_000}"}
+            assert client.get("/v1/topics", headers=shown).status_code == 401
+    assert all(len(shown.token) < 100 for shown in place.broker.authority._verdicts)
+
+
 def test_a_store_without_keys_is_open_and_closes_with_the_first(place: Place, hurried: None) -> None:
     with place.http() as client:
         assert client.get("/v1/topics").status_code == 200
