@@ -256,15 +256,15 @@ def test_a_read_counts_until_it_ends_or_its_reader_leaves(served: Served, operat
         q.create_topic("orders", kind="log")
         for _ in range(20):
             q.publish("orders", [bytes(1000)] * 1000)
-        sessions = meter.connections
+        sessions, streams = meter.connections, served.flight.streams
         # Several pieces: what comes after the first is admitted when the call itself is over.
         for _ in range(5):
             assert sum(batch.num_rows for batch in q.read_arrow("orders")) == 20_000
             reading = iter(q.read_arrow("orders"))
             next(reading)
-            assert meter.connections == sessions + 1
+            assert (meter.connections, served.flight.streams) == (sessions + 1, streams + 1)
             del reading
-            eventually(lambda: meter.connections == sessions)
+            eventually(lambda: (meter.connections, served.flight.streams) == (sessions, streams))
     eventually(lambda: meter.connections == 0)
 
 
