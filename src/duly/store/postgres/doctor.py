@@ -8,7 +8,7 @@ the server itself is in server.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
 
@@ -97,7 +97,7 @@ SELECT r.topic, r.id
 def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
     ask = partial(_ask, connection)
-    opened = sealed.opening(keyring, ask, "")
+    opened = yield from _opened(connection, keyring)
     checks: list[Callable[[Connection], Iterator[Finding]]] = [
         look_at_server,
         _paused,
@@ -122,6 +122,17 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring:
             raise
         except (psycopg.Error, ValueError, TypeError) as error:
             yield found.unreadable(error, "The store")
+
+
+def _opened(connection: Connection, keyring: Keyring) -> Generator[Finding, None, sealed.Opening]:
+    """What opens sealed things. Where that cannot be read either it opens none, and everything else is looked at."""
+    try:
+        return sealed.opening(keyring, partial(_ask, connection), "")
+    except psycopg.OperationalError:
+        raise
+    except (psycopg.Error, ValueError, TypeError) as error:
+        yield found.unreadable(error, "The table of secrets")
+        return sealed.Opening(keyring, [], {})
 
 
 def _ask(connection: Connection, text: str) -> list[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ It only reads, on a connection of its own, while everyone else goes on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ _WAL_BYTES_WARN = 512 * 1024 * 1024
 def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
     ask = connection.execute
-    opened = sealed.opening(keyring, ask, _PREFIX)
+    opened = yield from _opened(connection, keyring)
     checks: list[Callable[[apsw.Connection], Iterator[Finding]]] = [
         _settings,
         _paused,
@@ -51,6 +51,15 @@ def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyrin
         except (apsw.Error, ValueError, TypeError) as error:
             # A flipped bit can also leave nothing, or text, where a number belongs.
             yield found.unreadable(error, "The file")
+
+
+def _opened(connection: apsw.Connection, keyring: Keyring) -> Generator[Finding, None, sealed.Opening]:
+    """What opens sealed things. Where that cannot be read either it opens none, and everything else is looked at."""
+    try:
+        return sealed.opening(keyring, connection.execute, _PREFIX)
+    except (apsw.Error, ValueError, TypeError) as error:
+        yield found.unreadable(error, "The table of secrets")
+        return sealed.Opening(keyring, [], {})
 
 
 def _value(connection: apsw.Connection, statement: str) -> Any:
