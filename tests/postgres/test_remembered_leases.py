@@ -1,4 +1,4 @@
-"""What a process remembers of leases outlasts others' turns; whoever settles goes by how they are, not how they were."""
+"""What a process remembers of leases outlasts others' turns; who settles goes by how they are, not how they were."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ class Seat:
         self.mail_floor = 0
         # Of the store's own seat: below it no events are left to be packed.
         self.event_floor = 0
-        # What is remembered of leases outlasts others' turns: whoever changes one says how it was, and is refused if it is
-        # not so any more. Then they are forgotten, all of them, by a new number.
+        # What is remembered of leases outlasts others' turns: whoever changes one says how it was, and is refused if it
+        # is not so any more. Then they are forgotten, all of them, by a new number.
         self.lease_epoch = new_epoch()
         # Until then it looks how things stand before it computes anything (monotonic seconds).
         self.careful_until = 0.0

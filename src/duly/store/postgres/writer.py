@@ -670,7 +670,7 @@ class PostgresWriter:
 
 
 def _run(tx: PostgresTransaction, jobs: list[Job]) -> None:
-    """Runs jobs of one verb as one call; leases that they settle, and that are not at hand, are asked for in one trip."""
+    """Runs jobs of one verb as one call; leases that they settle and that are not at hand are asked for in one trip."""
     if isinstance(jobs[0].command, Settle):
         tx.recall(("topic", jobs[0].tenant, jobs[0].command.topic))
         tx.expect_leases([token.lease_id for job in jobs for token in job.command.tokens])
