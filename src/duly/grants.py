@@ -108,6 +108,10 @@ class Identity(msgspec.Struct, frozen=True):
         return self.tenant == OPERATORS
 
 
+# Before the name of who has the store itself open.
+EMBEDDED = "embedded:"
+
+
 class By(msgspec.Struct, frozen=True):
     """Who did something, as the audit says it. Filled in by a broker or an embedded client, never taken from outside.
 
@@ -118,6 +122,11 @@ class By(msgspec.Struct, frozen=True):
     key: str = ""
     address: str = ""
     tenant: str = OPERATORS
+
+    @property
+    def has_store(self) -> bool:
+        """Whether it is somebody who has the store itself open. No principal has such a name."""
+        return not self.key and self.principal.startswith(EMBEDDED)
 
 
 # What stands in a command before anybody has filled it in.

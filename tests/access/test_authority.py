@@ -110,6 +110,18 @@ def test_a_store_whose_last_key_has_ended_does_not_open(place: Place, hurried: N
     assert place.store.list_keys()[0].id == made.id
 
 
+def test_nobody_opens_a_store_from_afar(place: Place) -> None:
+    """Whoever may manage keys could delete all principals, themselves included: and everybody could do everything."""
+    boss = place.key("boss", duly.Grant("keys"))
+    with place.http(boss) as client:
+        refused = client.delete("/v1/principals/boss")
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+        assert "--store" in refused.json()["detail"]
+        assert client.get("/v1/principals").status_code == 200
+    place.store.delete_principal("boss")
+    assert not place.store.list_keys()
+
+
 def test_a_broker_may_be_closed_from_the_start(path: str) -> None:
     from duly.broker.broker import Broker
     from duly.client.connect import open_home

@@ -26,7 +26,7 @@ from ..engine.stretch import Stretch, read_piece
 from ..engine.tail import Tail, Tailed
 from ..errors import Error, Sealed, StoreError
 from ..events import log
-from ..grants import NOBODY, OPERATORS, By
+from ..grants import EMBEDDED, NOBODY, OPERATORS, By
 from ..health import Finding
 from ..interrupt import SHIELD
 from ..member import Member
@@ -188,7 +188,7 @@ def _whoever_runs_this() -> By:
         name = getpass.getuser()
     except (OSError, KeyError):
         name = "unknown"
-    return By(f"embedded:{name}")
+    return By(f"{EMBEDDED}{name}")
 
 
 class EmbeddedWatch:

@@ -44,7 +44,7 @@ _grants = msgspec.json.Decoder(tuple[Grant, ...])
 _names = msgspec.json.Decoder(tuple[str, ...])
 
 
-class PutPrincipal(msgspec.Struct, frozen=True):
+class PutPrincipal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Make a principal, or give it other grants. `version`: only if it is still the one that was read."""
 
     tenant: str
@@ -71,7 +71,7 @@ class ListPrincipals(msgspec.Struct, frozen=True):
     limit: int
 
 
-class CreateKey(msgspec.Struct, frozen=True):
+class CreateKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Make a key for a principal, which lives for so long, or until it is revoked."""
 
     tenant: str
@@ -81,7 +81,7 @@ class CreateKey(msgspec.Struct, frozen=True):
     by: By = NOBODY
 
 
-class RotateKey(msgspec.Struct, frozen=True):
+class RotateKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Make a key in place of one, which lives on for so long."""
 
     tenant: str
@@ -125,9 +125,20 @@ def put_principal(tx: Transaction, command: PutPrincipal) -> Principal:
         1 if known is None else known.version + 1,
         tx.now_ms if known is None else known.created_at,
     )
+    closed = has_keys(tx, None)
     tx.principal_put(row)
+    _check_closed(tx, command.by, closed=closed)
     note_done(tx, tenant_id, command)
     return _described(row)
+
+
+def _check_closed(tx: Transaction, by: By, *, closed: bool) -> None:
+    """Nobody opens a store to everyone from afar, be it by taking the last principal away that shows anything."""
+    if closed and not by.has_store and not has_keys(tx, None):
+        raise Conflict(
+            "Without this principal nobody would have to show a key any more: everyone could do everything. Make another "
+            "one first; or have it done where the store is, with --store."
+        )
 
 
 def _check_active(tx: Transaction, by: By) -> None:
@@ -154,7 +165,9 @@ def _check_certificates(tx: Transaction, tenant_id: int, command: PutPrincipal, 
 def delete_principal(tx: Transaction, command: DeletePrincipal) -> None:
     """Removes it; its keys end with it."""
     row = _principal(tx, command.tenant, command.principal)
+    closed = has_keys(tx, None)
     tx.principal_delete(row.tenant_id, row.name)
+    _check_closed(tx, command.by, closed=closed)
     note_done(tx, row.tenant_id, command)
 
 
