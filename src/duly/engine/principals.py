@@ -136,8 +136,8 @@ def _check_closed(tx: Transaction, by: By, *, closed: bool) -> None:
     """Nobody opens a store to everyone from afar, be it by taking the last principal away that shows anything."""
     if closed and not by.has_store and not has_keys(tx, None):
         raise Conflict(
-            "Without this principal nobody would have to show a key any more: everyone could do everything. Make another "
-            "one first; or have it done where the store is, with --store."
+            "Without this principal nobody would have to show a key any more: everyone could do everything. Make "
+            "another one first; or have it done where the store is, with --store."
         )
 
 
