@@ -109,6 +109,26 @@ def test_nothing_of_a_message_lies_in_the_clear_whatever_becomes_of_it(home: Hom
     assert alerts(q) == []
 
 
+def test_a_tenant_is_made_encrypted_or_becomes_so_by_its_setting(home: Home) -> None:
+    operator = connect(home)
+    operator.create_tenant("acme", encrypt=True)
+    operator.create_tenant("acme", encrypt=True, exist_ok=True)
+    operator.create_tenant("globex")
+    operator.update_tenant("globex", encrypt=True)
+    assert operator.describe_tenant("acme").settings.encrypt
+    for tenant in ("acme", "globex"):
+        q = connect(home, tenant=tenant)
+        q.create_topic("t", kind="log")
+        q.publish("t", canaries(1))
+        assert [message.payload for message in q.read("t")] == [f"{CANARY} 0".encode()]
+    assert found(home) == []
+    operator.update_tenant("globex", encrypt=False)
+    connect(home, tenant="globex").publish("t", [b"in the clear"])
+    assert alerts(operator) == []
+    operator.delete_tenant("acme", force=True)
+    assert home.ask("SELECT count(*) FROM duly_secret WHERE wrapped IS NULL") == [(1,)]
+
+
 def test_a_plain_tenant_beside_it_lies_as_ever(home: Home, sealed: duly.Client) -> None:
     other = connect(home, tenant="other")
     for client in (sealed, other):
@@ -418,6 +438,28 @@ def test_a_shredded_tenant_answers_sealed_and_others_go_on(home: Home, sealed: d
     sealed.delete_topic("t", force=True)
     with pytest.raises(duly.TopicNotFound):
         list(sealed.read("t"))
+
+
+@pytest.mark.sqlite
+def test_what_was_shredded_is_in_no_byte_of_the_file_and_its_log(home: Home) -> None:
+    """Else whoever has the file and the master key goes on reading."""
+    operator = connect(home)
+    for number in range(40):
+        operator.create_tenant(f"t{number}", encrypt=True)
+    keys = {
+        name: bytes(wrapped)
+        for name, wrapped in home.ask(
+            "SELECT t.name, s.wrapped FROM duly_secret AS s JOIN duly_tenant AS t ON t.id = s.tenant"
+        )
+    }
+    gone = [f"t{number}" for number in range(0, 40, 3)]
+    for name in gone:
+        operator.delete_tenant(name)
+    home.clock.advance(100)
+    eventually(lambda: not set(gone) & set(operator.list_tenants()))
+    stored = b"".join(content for _, content in everything(home))
+    assert [name for name in gone if keys[name] in stored] == []
+    assert keys["t1"] in stored
 
 
 # The master key

@@ -64,6 +64,8 @@ class SecretRows(Rows):
         for row in self.secrets(tenant_id):
             self.remember(("unseal", tenant_id, row.version), None)
         self._rows("secret_shred", tenant=tenant_id)
+        # What it was lies on in SQLite's log, which is copied and cut when space was freed.
+        self.aftermath.freed = True
         # What was opened lies there in the clear.
         self._cache.clear()
 
