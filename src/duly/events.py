@@ -88,7 +88,8 @@ def tell(event: Event, listener: Listener | None) -> None:
             event.partition,
             event.offset,
             event.count,
-            event.facts,
+            # Why a message failed is often the text of an exception, which may quote it.
+            {name: value for name, value in event.facts.items() if name != "reason"},
         )
     if listener is not None:
         try:
