@@ -21,6 +21,7 @@ ALERTS = frozenset(
         "buried",
         "group_pins_log",
         "block_corrupt",
+        "events_corrupt",
         "store_full",
         "disk_nearly_full",
         "clock_refused",

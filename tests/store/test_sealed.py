@@ -351,6 +351,55 @@ def test_a_plain_block_in_the_place_of_a_sealed_one_is_reported(home: Home, seal
     assert [what for what in alerts(connect(home)) if "lies in the clear" in what]
 
 
+def test_a_plain_block_in_a_run_is_reported(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="queue")
+    home.clock.advance(3600)
+    sealed.publish("t", [duly.Message(b"%d" % number) for number in range(2500)])
+    sealed.claim("t", max_messages=1)
+    assert alerts(sealed) == []
+    forge_plain(home, sealed, "idx = 0", "duly_run_data", b"run")
+    assert [what for what in alerts(connect(home)) if "run in partition 1 lies in the clear" in what]
+
+
+def test_a_plain_message_kept_after_its_block_is_reported(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.create_group("t", "g")
+    home.clock.advance(3600)
+    sealed.publish("t", [b"x"])
+    sealed.bury(sealed.claim("t", group="g", max_messages=1), reason="x")
+    sealed.purge("t")
+    eventually(lambda: home.rows("duly_kept") == 1)
+    assert alerts(sealed) == []
+    forge_plain(home, sealed, "TRUE", "duly_kept", b"kept")
+    assert [what for what in alerts(connect(home)) if "lies in the clear" in what]
+
+
+def forge_plain(home: Home, client: duly.Client, where: str, table: str, bound: bytes) -> None:
+    """Puts what a sealed block holds into its place, in the clear."""
+    opened = opened_block(client, of(home, where, table), bound)
+    client.close()
+    put(home, where, encode(opened.place, opened.columns, opened.published_at, opened.publishes), table)
+
+
+def opened_block(client: duly.Client, stored: bytes, bound: bytes) -> Any:
+    """A sealed block, opened where it says that it belongs."""
+    from duly.engine.block import _HEADER, decode
+
+    place = Place(*_HEADER.unpack_from(stored)[5:8])
+    with client._port.store.read() as tx:  # type: ignore[attr-defined]
+        return decode(place, stored, unseal=tx.unseal, bound=bound)
+
+
+def test_a_reason_that_was_put_there_in_the_clear_is_reported(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="queue")
+    home.clock.advance(3600)
+    sealed.publish("t", [b"x"])
+    sealed.bury(sealed.claim("t"), reason="sealed")
+    assert alerts(sealed) == []
+    put(home, "TRUE", b"forged", "duly_dead", "reason")
+    assert any("reason of a dead letter" in what for what in alerts(connect(home)))
+
+
 def test_a_kept_message_in_the_place_of_a_block_is_refused(home: Home, sealed: duly.Client) -> None:
     sealed.create_topic("t", kind="log")
     sealed.create_group("t", "g")
@@ -378,6 +427,23 @@ def test_reasons_that_were_swapped_are_not_shown(home: Home, sealed: duly.Client
     assert next(client.dead("t", group="g")).reason == "reason 0"
     assert "seal" in [letter.reason for letter in client.dead("t", group="g")][1]
     assert any("reason of a dead letter" in what for what in alerts(client))
+
+
+def test_events_that_were_changed_are_told_of_and_not_left_out_in_silence(home: Home, sealed: duly.Client) -> None:
+    other = connect(home, tenant="other")
+    encrypt(other, "other")
+    for client in (sealed, other):
+        client.create_topic("t", kind="log")
+        client.publish("t", [b"x"])
+    last, theirs = (
+        int(home.ask(f"SELECT max(id) FROM duly_event WHERE tenant = {tenant}")[0][0])
+        for (tenant,) in home.ask("SELECT id FROM duly_tenant ORDER BY id")
+    )
+    put(home, f"id = {last}", of(home, f"id = {theirs}", "duly_event"), "duly_event")
+    assert [event.kind for event in sealed.events()] == ["topic_created", "events_corrupt"]
+    home.clock.advance(2)
+    eventually(lambda: not home.rows("duly_event"))
+    assert [event.kind for event in sealed.events()] == ["topic_created", "events_corrupt"]
 
 
 def test_staged_messages_put_into_another_stage_are_refused(home: Home, sealed: duly.Client) -> None:

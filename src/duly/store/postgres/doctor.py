@@ -199,7 +199,9 @@ def _kept(connection: Connection, opened: sealed.Opening) -> Iterator[Finding]:
     for tenant, partition in _partitions(connection):
         for offset, stored in _paged(connection, "kept", '"offset"', partition):
             try:
-                decode(Place(tenant, partition, offset), stored, unseal=opened.unseal, bound=KEPT)
+                block = decode(Place(tenant, partition, offset), stored, unseal=opened.unseal, bound=KEPT)
+                if (forged := opened.forged(block.place, stored, block.published_at)) is not None:
+                    yield forged
             except Sealed:
                 continue
             except _UNREADABLE as error:
@@ -248,7 +250,7 @@ def _runs(connection: Connection, opened: sealed.Opening) -> Iterator[Finding]:
             fault: Finding | None
             try:
                 place = Place(tenant, partition, 0)
-                fault = found.check_run_block(place, run, index, entries=entries, stored=stored, unseal=opened.unseal)
+                fault = found.check_run_block(place, run, index, entries=entries, stored=stored, opened=opened)
             except _UNREADABLE as error:
                 fault = found.bad_run(str(error))
             if fault is None:

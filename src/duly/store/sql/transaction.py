@@ -12,6 +12,7 @@ from ...engine.block import KEPT, Block, Place, decode
 from ...engine.seal import bound_to, open_value
 from ...engine.secrets import Shredded
 from ...errors import CorruptBlock, StoreError
+from ...events import Event
 from ...tenant import TenantSettings
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
@@ -555,12 +556,24 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
 
     def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:
         for (data,) in self._rows("event_rows_of", tenant=tenant_id):
-            yield self._opened(tenant_id, data, "events", tenant_id, instead=_NO_EVENTS)
+            yield self._events_in(tenant_id, data)
 
     def _events(self, row: EventRow) -> EventRow:
-        """A row of events, opened; of what nobody can read any more there are none."""
-        data = self._opened(row.tenant_id, row.data, "events", row.tenant_id, instead=_NO_EVENTS)
+        data = self._events_in(row.tenant_id, row.data)
         return row if data is row.data else replace(row, data=data)
+
+    def _events_in(self, tenant_id: int, stored: bytes) -> bytes:
+        """A row of events, opened. Of what nobody can read any more there are none; of what is broken, that it is."""
+        try:
+            events: bytes = open_value(stored, tenant_id, bound_to("events", tenant_id), self.unseal)
+        except Shredded:
+            return _NO_EVENTS
+        except CorruptBlock as error:
+            # Once packed it shows no more in the row: here it has to be told.
+            told = Event("events_corrupt", self.now_ms, self.tenant_name(tenant_id), facts={"why": str(error)})
+            self.aftermath.events.append(told)
+            return msgspec.json.encode([told])
+        return events
 
     # Chores
 

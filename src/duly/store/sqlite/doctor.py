@@ -186,9 +186,9 @@ def _blocks(connection: apsw.Connection, opened: sealed.Opening) -> Iterator[Fin
                 yield found.bad_block(str(error))
                 continue
             good += 1
+            if (forged := opened.forged(block.place, data, block.published_at)) is not None:
+                yield forged
             if query == "block_places":
-                if (forged := opened.forged(block.place, data, block.published_at)) is not None:
-                    yield forged
                 expected = following.get((tenant, partition), first_offsets.get(partition, at))
                 if at > expected and partition not in queues:
                     yield found.missing_offsets(partition, expected, at)
@@ -236,7 +236,7 @@ def _runs(connection: apsw.Connection, opened: sealed.Opening) -> Iterator[Findi
                     index,
                     entries=entries,
                     stored=row and row[0],
-                    unseal=opened.unseal,
+                    opened=opened,
                 )
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
                 if _is_gone(connection, "run_still", {"run": run, "idx": index}):
