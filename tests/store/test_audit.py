@@ -163,6 +163,8 @@ TAMPERED = {
     "the first is deleted": "DELETE FROM duly_audit WHERE tenant = {t} AND n = 1",
     "one is added at the end": "INSERT INTO duly_audit (tenant, n, at_ms, entry, mac) "
     "SELECT tenant, 7, at_ms, entry, mac FROM duly_audit WHERE tenant = {t} AND n = 6",
+    "one is added before the first": "INSERT INTO duly_audit (tenant, n, at_ms, entry, mac) "
+    "SELECT tenant, -1, at_ms, entry, mac FROM duly_audit WHERE tenant = {t} AND n = 6",
     "one is added for a tenant that has none": "INSERT INTO duly_audit (tenant, n, at_ms, entry, mac) "
     "SELECT 99, 1, at_ms, entry, mac FROM duly_audit WHERE tenant = {t} AND n = 1",
     "two change places": "UPDATE duly_audit SET n = -3 WHERE tenant = {t} AND n = 3;"
@@ -178,6 +180,9 @@ TAMPERED = {
     "the seal is another's": "UPDATE duly_audit_head SET seal = (SELECT seal FROM duly_audit_head WHERE tenant = 0) "
     "WHERE tenant = {t}",
     "the operators' is gone": "DELETE FROM duly_audit WHERE tenant = 0;DELETE FROM duly_audit_head WHERE tenant = 0",
+    "the sum of all is gone": "DELETE FROM duly_audit_head WHERE tenant = -1",
+    "the sum of all is another": "UPDATE duly_audit_head SET mac = (SELECT mac FROM duly_audit_head WHERE tenant = 0) "
+    "WHERE tenant = -1",
     "it is led to another tenant": "UPDATE duly_audit SET tenant = 99 WHERE tenant = {t};"
     "UPDATE duly_audit_head SET tenant = 99 WHERE tenant = {t}",
 }
@@ -193,6 +198,30 @@ def test_whatever_is_done_to_its_rows_is_noticed(home: Home, chained: Home, how:
     found = verdicts(q)
     assert {one.level for one in found} == {"alert"}, found
     # What is done later hides nothing.
+    q.create_topic("later", kind="log")
+    assert {one.level for one in verdicts(q)} == {"alert"}
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("sum_too", [False, True])
+def test_a_chain_put_back_to_where_it_once_ended_is_noticed(home: Home, chained: Home, sum_too: bool) -> None:
+    """Who has watched the tables has seals of then, and they are good ones."""
+    ((tenant,),) = chained.ask("SELECT id FROM duly_tenant WHERE name = 'default'")
+    q = chained.connect()
+    old = {
+        owner: (n, bytes(mac), bytes(seal))
+        for owner, n, mac, seal in chained.ask("SELECT tenant, n, mac, seal FROM duly_audit_head")
+    }
+    q.create_topic("unwanted", kind="log")
+    chained.connect(tenant="another").create_topic("t", kind="log")
+    chained.change(f"DELETE FROM duly_audit WHERE tenant = {tenant} AND n > {old[tenant][0]}")
+    for owner in (tenant, -1) if sum_too else (tenant,):
+        n, mac, seal = old[owner]
+        chained.change(
+            f"UPDATE duly_audit_head SET n = {n}, mac = {blob(home, mac)}, seal = {blob(home, seal)} "
+            f"WHERE tenant = {owner}"
+        )
+    assert {one.level for one in verdicts(q)} == {"alert"}
     q.create_topic("later", kind="log")
     assert {one.level for one in verdicts(q)} == {"alert"}
 

@@ -19,6 +19,8 @@ from . import chain
 from .secrets import AUDIT, known_secret
 
 _ROWS_A_PAGE = 1000
+# Entries are counted from 1; somebody else's need not be.
+_BEFORE_ALL = -(2**62)
 _ADVICE = "Find out who could write into the store's tables, and compare with a backup or an exported audit."
 
 # Runs a look at the store, at one moment.
@@ -59,13 +61,16 @@ def examine_audit(look: Look) -> Iterator[Finding]:
     entries = 0
     for tenant_id in sorted({*chains.heads, *chains.owners}):
         walk = _Walk()
-        while page := look(_page, (tenant_id, walk.n)):
+        above = _BEFORE_ALL
+        while page := look(_page, (tenant_id, above)):
             for row in page:
                 _step(chains, tenant_id, walk, row, told)
+            above = page[-1].n
         entries += walk.n
         _arrive(look, chains, tenant_id, walk)
         faults += [f"{_called(tenant_id)}: {fault}" for fault in walk.faults]
-    faults += _missing(chains, told, dict(look(_heads, None)))
+    faults += _missing(chains, told, look(_heads, None))
+    faults += _not_summed(chains.key, look(_every_head, None))
     for fault in faults:
         yield Finding("alert", f"The audit was tampered with. {fault}", "It does not tell what happened.", _ADVICE)
     if not faults and chains.key is not None:
@@ -83,7 +88,7 @@ def _called(tenant_id: int) -> str:
 
 
 def _chains(tx: Transaction, _: None) -> Chains:
-    heads = dict(tx.audit_heads())
+    heads = _heads(tx)
     owners = tuple(tx.audit_owners())
     try:
         secret = known_secret(tx, AUDIT)
@@ -92,8 +97,12 @@ def _chains(tx: Transaction, _: None) -> Chains:
     return Chains(heads, secret or chain.PUBLIC, secret is not None, "", owners)
 
 
-def _heads(tx: Transaction, _: None) -> list[tuple[int, ChainHead]]:
-    return tx.audit_heads()
+def _heads(tx: Transaction, _: None = None) -> dict[int, ChainHead]:
+    return {tenant_id: head for tenant_id, head in tx.audit_heads() if tenant_id != chain.SUM}
+
+
+def _every_head(tx: Transaction, _: None) -> dict[int, ChainHead]:
+    return dict(tx.audit_heads())
 
 
 def _page(tx: Transaction, place: tuple[int, int]) -> list[Any]:
@@ -102,6 +111,9 @@ def _page(tx: Transaction, place: tuple[int, int]) -> list[Any]:
 
 
 def _step(chains: Chains, tenant_id: int, walk: _Walk, row: Any, told: list[tuple[str, int]]) -> None:
+    if row.n < 1:
+        walk.faults = [*walk.faults, f"there is an entry before the first, {row.n}."]
+        return
     if row.n != walk.n + 1:
         walk.faults = [*walk.faults, f"entries {walk.n + 1} to {row.n - 1} are missing."]
     elif not _is_right(chains, tenant_id, walk, row):
@@ -131,7 +143,7 @@ def _note_told(row: Any, told: list[tuple[str, int]]) -> None:
 
 def _arrive(look: Look, chains: Chains, tenant_id: int, walk: _Walk) -> None:
     """Compares the end of what was followed with the head; the newest one, for it may have gone on meanwhile."""
-    head: ChainHead | None = dict(look(_heads, None)).get(tenant_id)
+    head: ChainHead | None = look(_heads, None).get(tenant_id)
     if head is None:
         if tenant_id in chains.heads:
             # Erased with its tenant, at this moment.
@@ -146,6 +158,19 @@ def _arrive(look: Look, chains: Chains, tenant_id: int, walk: _Walk) -> None:
         walk.faults = [*walk.faults, f"its last entry, {walk.n}, is another one."]
     if chains.key is not None and not chain.is_whole(chains.key, tenant_id, head):
         walk.faults = [*walk.faults, "the seal of its head is broken."]
+
+
+def _not_summed(key: bytes | None, heads: dict[int, ChainHead]) -> Iterator[str]:
+    """What the sum of all heads, which were read at one moment, has against them."""
+    known = heads.get(chain.SUM)
+    if known is None:
+        if heads:
+            yield "The sum of all chains is missing."
+        return
+    if key is not None and not chain.is_whole(key, chain.SUM, known):
+        yield "The seal of the sum of all chains is broken."
+    if known.mac != chain.sum_of(heads):
+        yield "The chains are not those that were summed up: one was put back to an end that it had before."
 
 
 def _missing(chains: Chains, told: list[tuple[str, int]], now: dict[int, ChainHead]) -> Iterator[str]:
