@@ -263,7 +263,11 @@ def fall(shop: Shop) -> None:
         assert ran.returncode == 1
         assert b"Traceback" in ran.stderr
         shop.watch.heard("a client's traceback", ran.stderr.decode() + ran.stdout.decode())
-    for args in (["publish", "nowhere", "-"], ["claim", "nowhere"], ["publish", "jobs", "-", "--due", "nonsense"]):
+    for args in (
+        ["publish", "nowhere", "--file", "-"],
+        ["claim", "nowhere"],
+        ["publish", "jobs", "--file", "-", "--due", "nonsense"],
+    ):
         for token in (shop.worker, shop.nobody, shop.worker[:-1] + "x"):
             out = cli(shop.watch, shop.folder, *args, "--url", shop.broker.url, token=token, stdin=PAYLOAD.encode())
             shop.watch.heard(f"duly {args[0]}", out)
