@@ -429,6 +429,24 @@ def test_reasons_that_were_swapped_are_not_shown(home: Home, sealed: duly.Client
     assert any("reason of a dead letter" in what for what in alerts(client))
 
 
+def test_a_history_that_was_changed_is_told_of_though_it_goes_on(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="queue", retry=sharp(10, max_attempts=3))
+    sealed.publish("t", [b"x"])
+    sealed.nack(sealed.claim("t"), reason="the first")
+    sealed.close()
+    (table,) = [table for table in ("duly_loose", "duly_lease") if home.rows(table)]
+    history = bytearray(of(home, "TRUE", table, "history"))
+    history[-1] ^= 1
+    put(home, "TRUE", bytes(history), table, "history")
+    again = connect(home)
+    assert any("history of a" in what for what in alerts(again))
+    home.clock.advance(11)
+    again.bury(again.claim("t"), reason="the second")
+    (letter,) = again.dead("t")
+    assert [failure.what for failure in letter.history][:1] == ["corrupt"]
+    assert "seal" in letter.history[0].reason
+
+
 def test_events_that_were_changed_are_told_of_and_not_left_out_in_silence(home: Home, sealed: duly.Client) -> None:
     other = connect(home, tenant="other")
     encrypt(other, "other")

@@ -29,7 +29,7 @@ from ..contract import (
 )
 from .audit_rows import AuditRows
 from .principal_rows import PrincipalRows
-from .secret_rows import encrypts
+from .secret_rows import BROKEN_HISTORY, encrypts
 from .stage_rows import StageRows
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
@@ -440,7 +440,7 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
         if row.history is None:
             return row
         place = ("lease", row.partition, row.group, row.base)
-        return replace(row, history=self._opened(row.tenant_id, row.history, *place))
+        return replace(row, history=self._opened(row.tenant_id, row.history, *place, instead=BROKEN_HISTORY))
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._rows("lease_settle", id=row.id, settled=settled, live=live)
@@ -502,10 +502,13 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
         if not isinstance(row.reason, bytes) and row.history is None:
             return row
         tenant_id, place = row.tenant_id, _place(row)
-        reason: Any = self._opened(tenant_id, row.reason, "dead", *place, instead=_BROKEN)
+        reason: Any = self._opened(tenant_id, row.reason, "dead", *place)
         if isinstance(reason, bytes):
             reason = reason.decode("utf-8", "surrogatepass")
-        return replace(row, reason=reason, history=self._opened(tenant_id, row.history, "dead history", *place))
+        elif reason is None:
+            reason = _BROKEN
+        history = self._opened(tenant_id, row.history, "dead history", *place, instead=BROKEN_HISTORY)
+        return replace(row, reason=reason, history=history)
 
     def dead_delete(self, row: DeadRow) -> None:
         self._rows("dead_delete", tenant=row.tenant_id, partition=row.partition, grp=row.group, offset=row.offset)
