@@ -80,7 +80,9 @@ def test_mail_that_was_changed_or_moved_to_another_topic_is_kept_and_not_taken_i
     with connection.transaction():
         q.publish("jobs", [CANARY], tx=connection)
     (others,) = [topic for topic, name in app.ask("SELECT id, name FROM duly.topic") if name == "others"]
+    assert not [finding for finding in q.examine() if finding.level == "alert"]
     app.ask(f"UPDATE duly.inbox SET topic = {others}")
+    assert [finding.what for finding in q.examine() if "× mail is broken" in finding.what]
     assert not list(q.claim("others"))
     assert not list(q.claim("jobs"))
     ((why,),) = app.ask("SELECT why FROM duly.refused")

@@ -471,8 +471,10 @@ def test_staged_messages_put_into_another_stage_are_refused(home: Home, sealed: 
     ((stage,),) = home.ask("SELECT max(id) FROM duly_stage")
     chunk = int(home.ask(f"SELECT chunk FROM duly_staged WHERE stage <> {stage}")[0][0])
     piece = of(home, f"stage <> {stage}", "duly_staged", "piece")
+    assert alerts(sealed) == []
     put(home, f"stage = {stage}", piece, "duly_staged", "piece")
     home.change(f"UPDATE duly_staged SET chunk = {chunk} WHERE stage = {stage}")
+    assert [what for what in alerts(sealed) if "pieces of stages" in what]
     with pytest.raises(duly.CorruptBlock):
         sealed.commit_stages("t", {"two": 1}, job="j")
 

@@ -17,6 +17,7 @@ import psycopg
 
 from ...clock import ClockReading
 from ...engine.block import KEPT, Place, decode
+from ...engine.seal import bound_to
 from ...engine.secrets import Keyring
 from ...errors import CorruptBlock, IncompatibleStore, Sealed
 from ...health import Finding
@@ -27,6 +28,13 @@ from .server import drift, look_at_server
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _BLOCKS_A_PAGE = 16
+_MAIL: sealed.Values = (
+    (
+        "mail",
+        "SELECT t.tenant, i.data, NULL, i.topic, i.kind FROM inbox AS i JOIN topic AS t ON t.id = i.topic",
+        lambda *place: bound_to("mail", *place),
+    ),
+)
 _RUN_BLOCKS_A_PAGE = 64
 _UNREADABLE = (CorruptBlock, IncompatibleStore, ValueError)
 
@@ -109,8 +117,9 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring:
         partial(_blocks, opened=opened),
         partial(_kept, opened=opened),
         _chunks,
+        lambda _: sealed.stages(opened, ask, ""),
         partial(_runs, opened=opened),
-        lambda _: sealed.values(opened, ask, ""),
+        lambda _: sealed.values(opened, ask, "", _MAIL),
         _ids,
         _references,
         _ends,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from ...engine.block import Place, is_plain
 from ...engine.seal import Seal, bound_to, is_sealed, open_value
 from ...engine.secrets import STORE, Keyring, Shredded
+from ...engine.stage import check_piece
 from ...errors import CorruptBlock, Error, Sealed
 from ...health import Finding
 from ..contract import SecretRow
@@ -33,10 +36,14 @@ SELECT b.published_at_ms
   FROM {0}block AS b
  WHERE b.partition = {1} AND b.base <= {2} AND b.base + b.count > {2}
 """
+_STAGED = "SELECT tenant, stage, number, piece, chunk FROM {0}staged"
+_STILL_STAGED = "SELECT 1 FROM {0}staged WHERE stage = {1} AND number = {2}"
+_CHUNK = "SELECT data FROM {0}chunk WHERE id = {1}"
 # Brokers' transactions that were under way when encryption was turned on end by then.
 _UNDER_WAY_MS = 60_000
 # What is sealed by itself: whose it is, the value, when it was written if that is known, and what it is bound to.
-_VALUES: tuple[tuple[str, str, Callable[..., bytes]], ...] = (
+Values = tuple[tuple[str, str, Callable[..., bytes]], ...]
+_VALUES: Values = (
     (
         "reason of a dead letter",
         'SELECT tenant, reason, buried_at_ms, partition, grp, "offset", buried_at_ms, attempts FROM {0}dead',
@@ -180,9 +187,30 @@ def keys(opened: Opening, ask: Ask, prefix: str) -> Iterator[Finding]:
     yield from opened.keys()
 
 
-def values(opened: Opening, ask: Ask, prefix: str) -> Iterator[Finding]:
-    """Everything that is sealed by itself."""
-    for what, asked, place in _VALUES:
+def stages(opened: Opening, ask: Ask, prefix: str) -> Iterator[Finding]:
+    """What waits in stages to be published."""
+    broken = 0
+    for tenant_id, stage, number, piece, chunk in list(ask(_STAGED.format(prefix))):
+        body = list(ask(_CHUNK.format(prefix, chunk)))
+        try:
+            check_piece(tenant_id, stage, number, piece, body[0][0] if body else None, opened.unseal)
+        except Sealed:
+            continue
+        except (CorruptBlock, msgspec.MsgspecError):
+            # One that was published or given up meanwhile is no longer anywhere.
+            broken += bool(list(ask(_STILL_STAGED.format(prefix, stage, number))))
+    if broken:
+        yield Finding(
+            "alert",
+            f"{broken} pieces of stages are corrupt.",
+            "The job that put them down cannot publish them.",
+            "Have it stage them again; find out who writes to the store beside Duly.",
+        )
+
+
+def values(opened: Opening, ask: Ask, prefix: str, more: Values = ()) -> Iterator[Finding]:
+    """Everything that is sealed by itself; `more` is what the one store alone has."""
+    for what, asked, place in (*_VALUES, *more):
         broken = 0
         for tenant_id, stored, at_ms, *where in ask(asked.format(prefix)):
             if not is_sealed(stored):

@@ -37,6 +37,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyrin
         lambda _: sealed.keys(opened, ask, _PREFIX),
         partial(_blocks, opened=opened),
         _chunks,
+        lambda _: sealed.stages(opened, ask, _PREFIX),
         partial(_runs, opened=opened),
         lambda _: sealed.values(opened, ask, _PREFIX),
         _ids,
