@@ -244,6 +244,30 @@ def test_without_the_master_it_is_said_that_nothing_can_be_verified(
 
 
 @pytest.mark.embedded
+@pytest.mark.plain
+@pytest.mark.sqlite
+@pytest.mark.parametrize(
+    "how",
+    [
+        "INSERT INTO duly_audit SELECT 'x', n, at_ms, entry, mac FROM duly_audit WHERE tenant <> 0 AND n = 1",
+        "INSERT INTO duly_audit SELECT tenant, 'x', at_ms, entry, mac FROM duly_audit WHERE tenant <> 0 AND n = 1",
+        "UPDATE duly_audit SET mac = 'x' WHERE n = 2",
+        "UPDATE duly_audit SET at_ms = 'x' WHERE n = 2",
+        "UPDATE duly_audit SET entry = 'x' WHERE n = 2",
+        "UPDATE duly_audit_head SET mac = 'x'",
+        "UPDATE duly_audit_head SET seal = 7",
+        "UPDATE duly_audit_head SET n = 'x'",
+    ],
+)
+def test_nothing_that_is_put_into_its_tables_ends_the_examination(home: Home, how: str) -> None:
+    q = home.connect()
+    for name in "ab":
+        q.create_topic(name, kind="log")
+    home.change(how)
+    assert {one.level for one in verdicts(q)} == {"alert"}
+
+
+@pytest.mark.embedded
 def test_who_has_no_master_can_forge_no_chain(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is rewritten as a store without a secret would have it: chained right, and sealed with what everybody has."""
     from duly.engine import chain
