@@ -105,7 +105,7 @@ SELECT r.topic, r.id
 def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
     ask = partial(_ask, connection)
-    opened = sealed.opening(keyring, ask, "")
+    opened = sealed.Opening(keyring, ask, "")
     checks: list[Callable[[Connection], Iterator[Finding]]] = [
         look_at_server,
         _paused,

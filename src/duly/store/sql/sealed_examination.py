@@ -77,21 +77,26 @@ _VALUES: Values = (
 
 
 class Opening:
-    """Opens what is sealed, and remembers of which tenants it could not."""
+    """Opens what is sealed, once it has `read` the data keys; of a store that is damaged it may have none."""
 
-    def __init__(
-        self,
-        keyring: Keyring,
-        rows: Iterable[SecretRow],
-        since_ms: dict[int, int],
-        published: Callable[[Place, int], int | None],
-    ) -> None:
+    def __init__(self, keyring: Keyring, ask: Ask, prefix: str) -> None:
         self._keyring = keyring
-        # When the block was stored that holds an offset of the log.
-        self._published = published
+        self._ask = ask
+        self._prefix = prefix
         # By tenant that is encrypted: from when at the latest.
-        self._since_ms = since_ms
+        self._since_ms: dict[Any, Any] = {}
+        self._rows: dict[tuple[int, int], SecretRow] = {}
+
+    def read(self) -> None:
+        """Reads which tenants are encrypted, and the data keys as they are wrapped."""
+        self._since_ms = dict(tuple(row) for row in self._ask(_ENCRYPTED.format(self._prefix)))
+        rows = [SecretRow(*row) for row in self._ask(_SECRETS.format(self._prefix))]
         self._rows = {(row.tenant_id, row.version): row for row in rows}
+
+    def _published(self, place: Place, offset: int) -> int | None:
+        """When the block was stored that holds an offset of the log."""
+        found = list(self._ask(_PUBLISHED.format(self._prefix, place.partition, offset)))
+        return int(found[0][0]) if found else None
 
     def unseal(self, tenant_id: int, version: int) -> Seal:
         """Raises Sealed where there is no master, or the key was shredded; CorruptBlock where there is none."""
@@ -164,19 +169,9 @@ def _locked(row: SecretRow, error: Error) -> Finding:
     )
 
 
-def opening(keyring: Keyring, ask: Ask, prefix: str) -> Opening:
-    """What opens a store's sealed things for its examination."""
-    since_ms: dict[Any, Any] = dict(tuple(row) for row in ask(_ENCRYPTED.format(prefix)))
-
-    def published(place: Place, offset: int) -> int | None:
-        found = list(ask(_PUBLISHED.format(prefix, place.partition, offset)))
-        return int(found[0][0]) if found else None
-
-    return Opening(keyring, [SecretRow(*row) for row in ask(_SECRETS.format(prefix))], since_ms, published)
-
-
 def keys(opened: Opening, ask: Ask, prefix: str) -> Iterator[Finding]:
-    """Every secret; and that each encrypted tenant has one."""
+    """Every secret, which is read first; and that each encrypted tenant has one."""
+    opened.read()
     for (name,) in ask(_KEYLESS.format(prefix)):
         yield Finding(
             "alert",

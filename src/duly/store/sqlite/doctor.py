@@ -28,7 +28,7 @@ _WAL_BYTES_WARN = 512 * 1024 * 1024
 def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
     ask = connection.execute
-    opened = sealed.opening(keyring, ask, _PREFIX)
+    opened = sealed.Opening(keyring, ask, _PREFIX)
     checks: list[Callable[[apsw.Connection], Iterator[Finding]]] = [
         _settings,
         _paused,
