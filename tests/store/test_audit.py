@@ -13,6 +13,7 @@ from duly.engine.audit import Denied, NoteDenials, note_denials
 from duly.engine.secrets import store_secret
 from duly.errors import Denied as Refusal
 from duly.grants import By
+from duly.store.contract import ChainHead
 
 from .conftest import Home
 
@@ -294,6 +295,43 @@ def test_who_has_no_master_can_forge_no_chain(home: Home, monkeypatch: pytest.Mo
     )
     assert {one.level for one in verdicts(q)} == {"alert"}
     q.create_topic("c", kind="log")
+    assert {one.level for one in verdicts(q)} == {"alert"}
+
+
+@pytest.mark.embedded
+def test_nor_by_taking_the_secret_of_the_store_away(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the store looks like one that never had any, and all of it can be chained anew; but for its keys."""
+    from duly.engine import chain
+
+    make_master(home.folder / "master")
+    monkeypatch.setenv("DULY_MASTER", f"file:{home.folder / 'master'}")
+    q = home.connect()
+    q.create_tenant("acme", encrypt=True)
+    q.create_topic("a", kind="log")
+    home.change("DELETE FROM duly_secret WHERE tenant = 0")
+    heads = {}
+    for (tenant,) in home.ask("SELECT DISTINCT tenant FROM duly_audit"):
+        rows = home.ask(f"SELECT n, at_ms, entry FROM duly_audit WHERE tenant = {tenant} ORDER BY n")
+        mac = b""
+        for n, at_ms, entry in rows:
+            forged = bytes(entry).replace(b'"audit_sealed"', b'"pause_store"')
+            mac = chain.mac_of(chain.PUBLIC, tenant, n, at_ms, mac, forged)
+            home.change(
+                f"UPDATE duly_audit SET entry = {blob(home, forged)}, mac = {blob(home, mac)} "
+                f"WHERE tenant = {tenant} AND n = {n}"
+            )
+        heads[tenant] = ChainHead(len(rows), mac, b"")
+    heads[chain.SUM] = ChainHead(1, chain.sum_of(heads), b"")
+    for tenant, head in heads.items():
+        sealed = chain.seal_of(chain.PUBLIC, tenant, head.n, head.mac)
+        home.change(
+            f"UPDATE duly_audit_head SET n = {head.n}, mac = {blob(home, head.mac)}, seal = {blob(home, sealed)} "
+            f"WHERE tenant = {tenant}"
+        )
+    assert {one.level for one in verdicts(q)} == {"alert"}
+    # Nor does it get another secret, which would seal what was forged.
+    with pytest.raises(duly.Sealed, match="own secret is gone"):
+        q.create_tenant("globex", encrypt=True)
     assert {one.level for one in verdicts(q)} == {"alert"}
 
 

@@ -16,7 +16,7 @@ from ..health import Finding
 from ..store.contract import ChainHead, Transaction
 from ..tenant import OPERATORS
 from . import chain
-from .secrets import AUDIT, known_secret
+from .secrets import AUDIT, known_secret, lacks_secret
 
 _ROWS_A_PAGE = 1000
 # Entries are counted from 1; somebody else's need not be.
@@ -36,6 +36,8 @@ class Chains(msgspec.Struct):
     why: str = ""
     # Those that have entries.
     owners: tuple[int, ...] = ()
+    # The store's secret was there once, and is not now: with what is left anybody could make chains.
+    unsealed: bool = False
 
 
 class _Walk(msgspec.Struct):
@@ -70,6 +72,8 @@ def examine_audit(look: Look) -> Iterator[Finding]:
         _arrive(look, chains, tenant_id, walk)
         faults += [f"{_called(tenant_id)}: {fault}" for fault in walk.faults]
     faults += _missing(chains, told, look(_heads, None))
+    if chains.unsealed:
+        faults.append("The store's own secret, with which it was sealed, is gone.")
     faults += _not_summed(chains.key, look(_every_head, None))
     for fault in faults:
         yield Finding("alert", f"The audit was tampered with. {fault}", "It does not tell what happened.", _ADVICE)
@@ -94,7 +98,7 @@ def _chains(tx: Transaction, _: None) -> Chains:
         secret = known_secret(tx, AUDIT)
     except Sealed as error:
         return Chains(heads, None, True, str(error), owners)
-    return Chains(heads, secret or chain.PUBLIC, secret is not None, "", owners)
+    return Chains(heads, secret or chain.PUBLIC, secret is not None, "", owners, lacks_secret(tx))
 
 
 def _heads(tx: Transaction, _: None = None) -> dict[int, ChainHead]:
