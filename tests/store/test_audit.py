@@ -177,6 +177,8 @@ TAMPERED = {
     "all are gone": "DELETE FROM duly_audit WHERE tenant = {t}",
     "all are gone and the head": "DELETE FROM duly_audit WHERE tenant = {t};"
     "DELETE FROM duly_audit_head WHERE tenant = {t}",
+    "all are gone and the head is as if none had been": "DELETE FROM duly_audit WHERE tenant = {t};"
+    "UPDATE duly_audit_head SET n = 0, mac = substr(mac, 1, 0), seal = substr(seal, 1, 0) WHERE tenant = {t}",
     "the head is gone": "DELETE FROM duly_audit_head WHERE tenant = {t}",
     "the seal is another's": "UPDATE duly_audit_head SET seal = (SELECT seal FROM duly_audit_head WHERE tenant = 0) "
     "WHERE tenant = {t}",
