@@ -30,6 +30,9 @@ ALERTS = frozenset(
     }
 )
 
+# A tenant's log of them.
+EVENTS = "$events"
+
 log = logging.getLogger("duly")
 
 

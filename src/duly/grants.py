@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from .errors import Denied, InvalidArgument, TopicNotFound
+from .events import EVENTS
 from .tenant import check_name
 
 # Whose principals are the operators of the store.
@@ -50,7 +51,8 @@ GRANTS_MAX = 256
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@/+-]{0,127}")
 
 
-class Grant(msgspec.Struct, frozen=True):
+# A word that is misspelt must not be passed over: what it was to narrow, or to deny, would be allowed.
+class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of what a principal may do: on topics whose name fits a pattern, in which `*` stands for any text.
 
     `action` may be `*`: every one. `effect` is "allow" or "deny". `own`: only messages that the same principal
@@ -84,6 +86,9 @@ class Grant(msgspec.Struct, frozen=True):
             return False
         if action not in TOPIC_ACTIONS:
             return self.topics == EVERY
+        if topic == EVENTS and deny and self.effect == "deny":
+            # They tell of every topic: of one that is denied, too.
+            return True
         if topic is None:
             return (self.topics == EVERY and not self.own) or (deny and self.effect == "deny")
         return matches(self.topics, topic)

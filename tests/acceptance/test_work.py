@@ -56,6 +56,22 @@ def test_sigterm_gives_what_runs_its_grace_and_releases_the_rest(q: duly.Client,
     assert not alive(notes(folder)[0]["pid"])
 
 
+def test_an_address_that_the_environment_names_is_on_no_command_line(
+    q: duly.Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a password."""
+    monkeypatch.setenv("DULY_STORE", str(folder / "app.duly"))
+    write_application(folder, SHORT_AND_LONG)
+    q.publish("emails", b"short")
+    with work(folder) as running:
+        eventually(lambda: len(notes(folder, "start")) == 1)
+        for pid in (running.process.pid, notes(folder)[0]["pid"]):
+            assert b"app.duly" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        (folder / "short").touch()
+        running.signal()
+        assert running.ended() == 0
+
+
 def test_ctrl_c_stops_and_a_second_one_releases_at_once(q: duly.Client, folder: Path) -> None:
     write_application(folder, SHORT_AND_LONG)
     q.publish("emails", b"long")

@@ -17,6 +17,7 @@ from duly.engine.retain import Chores
 from duly.engine.stretch import Stretch
 from duly.grants import ACTIONS
 from duly.http.routes import ENDPOINTS
+from tests.store.patience import eventually
 
 from .conftest import ALL, OPERATOR, Place
 
@@ -79,6 +80,16 @@ def test_a_verdict_is_remembered_and_costs_a_look_up(place: Place, monkeypatch: 
     assert asked == [token]
 
 
+def test_what_cannot_be_a_key_is_not_remembered(place: Place) -> None:
+    """A stranger may send long ones, and many."""
+    place.key("shop", *ALL)
+    with place.http() as client:
+        for number in range(20):
+            shown = {"Authorization": f"Bearer {number}{'x' * 10_000}"}
+            assert client.get("/v1/topics", headers=shown).status_code == 401
+    assert all(len(shown.token) < 100 for shown in place.broker.authority._verdicts)
+
+
 def test_a_store_without_keys_is_open_and_closes_with_the_first(place: Place, hurried: None) -> None:
     with place.http() as client:
         assert client.get("/v1/topics").status_code == 200
@@ -133,6 +144,28 @@ def test_lists_show_what_one_may_see_and_pages_stay_full(place: Place) -> None:
         assert q.list_topics(limit=4) == ["b0", "b1", "b2", "b3"]
         assert [one.topic for one in q.health()] == [f"b{number}" for number in range(6)]
         assert {event.topic for event in q.events()} == {f"b{number}" for number in range(6)}
+
+
+def test_the_log_of_events_does_not_tell_of_a_topic_that_is_denied(place: Place) -> None:
+    place.store.create_topic("payroll", kind="queue")
+    eventually(lambda: _has_events(place))
+    hidden = place.key("shop", duly.Grant("*"), duly.Grant("*", "payroll", effect="deny"))
+    with place.connect(hidden) as q, place.connect(place.key("wide", duly.Grant("*"))) as wide:
+        assert b"payroll" in wide.read("$events")[0].payload
+        reads = (lambda: q.read("$events"), lambda: list(q.read_arrow("$events")), lambda: q.describe_topic("$events"))
+        for read in reads:
+            with pytest.raises(duly.TopicNotFound):
+                read()
+        assert list(q.events()) == []
+
+
+def _has_events(place: Place) -> bool:
+    """They are packed into the log a second later."""
+    place.clock.advance(1.5)
+    try:
+        return bool(place.store.read("$events"))
+    except duly.TopicNotFound:
+        return False
 
 
 def test_an_operator_names_the_tenant_and_others_do_not(place: Place) -> None:

@@ -32,6 +32,15 @@ def test_a_certificate_that_nobody_names_opens_nothing(place: Place) -> None:
             Entry(place.broker, Shown(names=names)).verdict()
 
 
+def test_a_deleted_tenants_certificates_end_at_once(place: Place, hurried: None) -> None:
+    place.other.put_principal("shop", [duly.Grant("*")], certificates=["spiffe://shop"])
+    # Nothing is erased meanwhile.
+    place.store.pause_store()
+    place.store.delete_tenant("other")
+    with pytest.raises(duly.Unauthenticated):
+        Entry(place.broker, Shown(names=("spiffe://shop",))).verdict()
+
+
 def test_a_tenant_does_not_take_certificates_for_its_own(place: Place) -> None:
     with place.connect(place.key("boss", duly.Grant("keys"))) as boss:
         with pytest.raises(duly.Denied):

@@ -274,6 +274,13 @@ def test_a_session_cannot_say_who_it_is(place: Place) -> None:
         assert type(error) is duly.Denied
 
 
+def test_the_history_of_a_message_without_its_topic_is_refused(place: Place) -> None:
+    with place.raw() as client:
+        body = {"tenant": "", "message": "m-1"}
+        error = refusal(by_action, client, place.key("shop", *ALL), "list_events", body)
+        assert type(error) is duly.InvalidArgument
+
+
 def test_what_is_shown_in_two_ways_is_not_taken(place: Place) -> None:
     token = place.key("shop", *ALL)
     twice = [(b"authorization", f"Bearer {token}".encode())] * 2

@@ -201,6 +201,19 @@ def test_what_is_not_theirs_is_answered_as_what_is_not_there(place: Place, name:
         assert ask(narrow, one, "absent").content == missing.content
 
 
+@pytest.mark.parametrize("call", ["held", "release"])
+def test_what_is_about_one_topic_or_all_takes_a_grant_for_those(place: Place, call: str) -> None:
+    for topic in ("jobs", "theirs"):
+        place.store.create_topic(topic, kind="queue")
+    path = f"/v1/consumers/worker/{call}"
+    with place.http(place.key("narrow", duly.Grant("claim", "jobs"), duly.Grant("settle", "jobs"))) as client:
+        assert client.post(path, json={"topic": "jobs"}).status_code == 200
+        assert client.post(path, json={}).json()["code"] == "denied"
+        hidden, missing = (client.post(path, json={"topic": topic}) for topic in ("theirs", "absent"))
+        assert hidden.status_code == 404
+        assert hidden.text.replace("theirs", "absent") == missing.text
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_right_grant_is_enough(place: Place, name: str) -> None:
     """Or the tests above would prove nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -13,8 +13,10 @@ import pytest
 from pyarrow import flight
 
 import duly
+from duly.broker.entry import Entry
+from duly.http.endpoint import Home
 from duly.wire.operations import encode
-from duly.wire.talk import CONSUME, Answer, Credit
+from duly.wire.talk import CONSUME, SESSION, Answer, Credit, Request
 
 from .conftest import ALL, Place, options
 
@@ -86,6 +88,44 @@ def test_a_claim_that_waits_over_http(place: Place, token: str, end: Any, error:
         assert place.store.claim("jobs").payloads == [b"one"]
 
 
+def test_a_claim_whose_key_cannot_be_asked_about_takes_nothing(
+    place: Place, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Home._pinned
+
+    async def pinned(home: Home, entry: Entry) -> None:
+        if entry._pinned is not None:
+            raise duly.Busy()
+        await asked(home, entry)
+
+    monkeypatch.setattr(Home, "_pinned", pinned)
+    with place.http(token) as client:
+        answer = client.post("/v1/topics/jobs/claim", json={"wait_ms": 60_000}, timeout=70)
+        assert answer.json()["code"] == "busy"
+        place.store.publish("jobs", b"one")
+        # Whoever still waited there would have it by then.
+        time.sleep(1)
+        assert place.store.claim("jobs").payloads == [b"one"]
+
+
+@ENDS
+def test_a_request_whose_body_takes_its_time(
+    place: Place, token: str, end: Any, error: type[duly.Error], hurried: None
+) -> None:
+    def body() -> Iterator[bytes]:
+        yield b'{"messages": [{"payload_text": '
+        # Its header was let in.
+        time.sleep(0.5)
+        end(place)
+        yield b'"one"}]}'
+
+    with place.http(token) as client:
+        json = {"Content-Type": "application/json"}
+        answer = client.post("/v1/topics/jobs/messages", content=body(), headers=json)
+        assert answer.json()["code"] == error.code
+    assert place.store.describe_topic("jobs").messages == 0
+
+
 @ENDS
 def test_a_wait_at_the_end_of_a_log(place: Place, token: str, end: Any, error: type[duly.Error]) -> None:
     with place.http(token) as client, place.connect(token) as q:
@@ -112,6 +152,23 @@ def test_a_push(place: Place, token: str, end: Any, error: type[duly.Error]) -> 
         assert waiting.answer.fault.code == error.code
         place.store.publish("jobs", b"one")
         assert place.store.claim("jobs").payloads == [b"one"]
+        reader.cancel()
+
+
+@ENDS
+def test_a_session_that_awaits_something_to_claim(place: Place, token: str, end: Any, error: type[duly.Error]) -> None:
+    with place.raw() as client:
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(SESSION), options(token))
+        reader.read_chunk()
+        claim = {"tenant": "", "topic": "jobs", "group": "", "consumer": "w", "max_messages": 10, "max_bytes": 1000}
+        for _ in range(2):
+            writer.write_metadata(encode(Request("look", msgspec.Raw(encode(claim)))))
+            reader.read_chunk()
+        writer.write_metadata(encode(Request("await", msgspec.Raw(encode(claim)), wait_ms=60_000)))
+        waiting = Running(lambda: msgspec.msgpack.decode(memoryview(reader.read_chunk().app_metadata), type=Answer))
+        end(place)
+        waiting.ends()
+        assert waiting.answer.fault.code == error.code
         reader.cancel()
 
 

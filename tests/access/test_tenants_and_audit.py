@@ -33,6 +33,16 @@ def test_the_operators_audit_is_no_tenants(place: Place, operator: str) -> None:
         assert ("put_principal", "done") in told
 
 
+def test_who_sees_a_tenants_audit_does_not_see_the_operators_by_it(place: Place) -> None:
+    grants = [duly.Grant("store"), duly.Grant("audit", tenants="default")]
+    token = place.key("op", *grants, operator=True)
+    for tenant in (None, "default"):
+        with place.connect(token, tenant=tenant) as q, pytest.raises(duly.Denied):
+            list(q.audit(operators=True))
+    with place.connect(token, tenant="default") as q:
+        list(q.audit())
+
+
 def test_what_is_done_through_a_broker_says_whose_key_it_was_and_from_where(place: Place) -> None:
     token = place.key("shop", duly.Grant("configure"), duly.Grant("audit"))
     with place.connect(token) as q:
@@ -121,6 +131,25 @@ def test_a_suspended_tenants_key_still_settles(place: Place) -> None:
         with pytest.raises(duly.TenantSuspended):
             q.claim("jobs")
         assert q.ack(batch).done == 1
+
+
+def test_a_suspended_tenant_makes_no_keys_and_can_end_them(place: Place, operator: str) -> None:
+    token = place.key("shop", duly.Grant("*"))
+    place.key("helper", duly.Grant("claim"))
+    (helper,) = place.store.list_keys("helper")
+    place.store.suspend_tenant("default")
+    with place.connect(token) as q:
+        makes = (
+            lambda: q.put_principal("more", [duly.Grant("*")]),
+            lambda: q.create_key("helper"),
+            lambda: q.rotate_key(helper.id),
+        )
+        for make in makes:
+            with pytest.raises(duly.TenantSuspended):
+                make()
+        q.revoke_key(helper.id)
+    # Whoever runs the store may.
+    place.store.create_key("helper")
 
 
 def test_an_operator_makes_principals_only_for_tenants_that_are_there(place: Place) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 import duly
+from duly.broker.authority import Shown
+from duly.cli.session import Where, open_session
+from duly.keys import make_key
+from duly.wire.operations import encode
 from tests.surface.test_cli import ok, refused, run
 
-from .conftest import ALL, Place
+from .conftest import ALL, Place, options
 
 
 @pytest.fixture
@@ -35,6 +42,22 @@ def test_what_is_no_key_is_refused_and_not_repeated(place: Place, wrong: str) ->
     assert not wrong or str(wrong) not in str(caught.value)
 
 
+def test_what_a_caller_shows_is_not_shown_on(token: str) -> None:
+    assert token not in repr(Shown(token))
+
+
+@pytest.mark.parametrize("misspelt", [{"topic": "orders"}, {"effects": "deny"}, {"only_own": True}, {"tenant": "acme"}])
+def test_a_grant_with_a_word_that_nobody_knows_is_refused(place: Place, misspelt: dict[str, object]) -> None:
+    token, grant = place.key("boss", duly.Grant("keys")), {"action": "publish", **misspelt}
+    with place.http(token) as http:
+        told = http.put("/v1/principals/shop", json={"grants": [grant]})
+        assert (told.status_code, told.json()["code"]) == (400, "malformed_request")
+    body = encode({"tenant": "", "principal": "shop", "grants": [grant]})
+    with place.raw() as client, pytest.raises(pa.ArrowException, match="unknown field"):
+        list(client.do_action(flight.Action("put_principal", body), options(token)))
+    assert "shop" not in [one.name for one in place.store.list_principals()]
+
+
 def test_a_key_in_a_url_is_refused_and_not_repeated(place: Place, token: str) -> None:
     for url in (f"duly://{token}@127.0.0.1:8471", f"duly://127.0.0.1:8471?token={token}"):
         with pytest.raises(duly.InvalidArgument) as caught:
@@ -55,6 +78,26 @@ def test_a_profile_has_it_in_a_file(place: Place, token: str, tmp_path: Path) ->
     ran = run("topics", "list", "--profile", "shop", "--json", env=env)
     assert [line["topic"] for line in ran.lines] == ["orders"]
     assert run("topics", "list", "--url", url, env=env).code != 0
+
+
+def test_a_profiles_key_and_certificates_are_passed_on_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DULY_TOKEN", "DULY_TLS_CA", "DULY_URL", "DULY_STORE", "DULY_PROFILE"):
+        monkeypatch.setenv(name, "")
+    key, url = make_key()[0], "duly+tls://127.0.0.1:8471"
+    (tmp_path / "config.toml").write_text(f'[profiles.shop]\nurl = "{url}"\ntoken = "{key}"\nca = "ca.pem"\n')
+    monkeypatch.setenv("DULY_CONFIG", str(tmp_path / "config.toml"))
+    open_session(Where(url="duly+tls://elsewhere:8471", profile="shop")).pass_on()
+    assert os.environ["DULY_TOKEN"] == ""
+    open_session(Where(profile="shop")).pass_on()
+    assert (os.environ["DULY_TOKEN"], os.environ["DULY_TLS_CA"]) == (key, str(tmp_path / "ca.pem"))
+
+
+def test_the_tenant_is_the_keys_where_one_has_to_be_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DULY_TOKEN", place.key("shop", *ALL, tenant="other"))
+    assert open_session(Where(url=f"duly://127.0.0.1:{place.flight_port}")).whose == "other"
+    assert open_session(Where(store="app.duly")).whose == "default"
 
 
 def test_keys_are_made_listed_rotated_and_revoked_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

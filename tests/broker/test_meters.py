@@ -248,6 +248,26 @@ def test_a_session_counts_for_as_long_as_it_is_open(served: Served, operator: du
     eventually(lambda: served.broker.meters._meters["acme"].connections == 0)
 
 
+def test_a_read_counts_until_it_ends_or_its_reader_leaves(served: Served, operator: duly.Client) -> None:
+    operator.create_tenant("acme", connections=4)
+    eventually(heeded(served))
+    meter = served.broker.meters._meters["acme"]
+    with duly.connect(served.url, tenant="acme") as q:
+        q.create_topic("orders", kind="log")
+        for _ in range(20):
+            q.publish("orders", [bytes(1000)] * 1000)
+        sessions, streams = meter.connections, served.flight.streams
+        # Several pieces: what comes after the first is admitted when the call itself is over.
+        for _ in range(5):
+            assert sum(batch.num_rows for batch in q.read_arrow("orders")) == 20_000
+            reading = iter(q.read_arrow("orders"))
+            next(reading)
+            assert (meter.connections, served.flight.streams) == (sessions + 1, streams + 1)
+            del reading
+            eventually(lambda: (meter.connections, served.flight.streams) == (sessions, streams))
+    eventually(lambda: meter.connections == 0)
+
+
 def test_what_is_refused_somebody_is_in_the_audit_and_the_events(served: Served, operator: duly.Client) -> None:
     operator.create_topic("jobs", kind="queue")
     # An open broker refuses nobody for want of a grant, but it makes no keys.

@@ -122,6 +122,7 @@ def check_job(master: str, folder: Path, *, executors: int) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.full
 def test_it_runs_on_a_cluster_with_two_workers(cluster: str, tmp_path: Path) -> None:
     check_job(cluster, tmp_path, executors=2)
 

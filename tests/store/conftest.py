@@ -149,6 +149,8 @@ $$ BEGIN PERFORM nextval('duly_rows_written'); RETURN NULL; END $$
 class PostgresHome(Home):
     """A schema of its own on this process's PostgreSQL. The tables have their names without duly_."""
 
+    one_in = 2
+
     def __init__(self, folder: Path, clock: duly.ManualClock, events: list[duly.Event]) -> None:
         super().__init__(folder, clock, events)
         self._url = postgres_schemas.schemas().take()

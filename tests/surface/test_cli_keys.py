@@ -49,3 +49,12 @@ def test_without_a_key_it_says_what_to_do(ask: Ask) -> None:
     ran = refused("keys", "list", "--url", ask.url)  # type: ignore[attr-defined]
     assert ran.code == 1
     assert "key" in ran.err
+
+
+def test_the_audit_says_in_a_narrow_terminal_who_did_what_and_what_became_of_it(ask: Ask) -> None:
+    refused("keys", "list", "--url", ask.url)  # type: ignore[attr-defined]
+    shown = run("audit", env={"COLUMNS": "80"}).out
+    made = next(line for line in shown.splitlines() if "create_key" in line)
+    assert "embedded:" in made
+    assert "done" in made
+    assert all(len(line) <= 80 for line in shown.splitlines())

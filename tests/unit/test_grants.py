@@ -69,6 +69,13 @@ def test_all_topics_at_once_takes_a_grant_for_all_and_no_denial_of_any() -> None
     assert not may(who(Grant("cancel", own=True)), "cancel")
 
 
+def test_what_is_denied_on_any_topic_is_denied_on_the_events_which_tell_of_all() -> None:
+    assert may(who(Grant("read")), "read", "$events")
+    assert may(who(Grant("read", "$events"), Grant("publish", "orders", "deny")), "read", "$events")
+    assert not may(who(Grant("read"), Grant("read", "secret", "deny")), "read", "$events")
+    assert not is_visible(who(Grant("*"), Grant("*", "secret", "deny")), "$events")
+
+
 def test_a_denial_on_some_topics_does_not_take_what_has_nothing_to_do_with_topics() -> None:
     assert may(who(Grant("*"), Grant("*", "secret", "deny")), "keys")
     assert not may(who(Grant("*"), Grant("*", effect="deny")), "keys")

@@ -221,24 +221,22 @@ def test_acks_that_end_together_are_stored_together(path: str, workers: duly.Wor
     clock, many = CountingClock(), 64
     with duly.connect(path, clock=clock) as q:
         q.create_topic("emails", kind="queue")
-        together = threading.Barrier(many + 1)
+        together, counted = threading.Barrier(many + 1), threading.Event()
         go = asyncio.Event()
 
         def sync_handler(d: duly.Delivery) -> None:
             together.wait(20)
 
         async def async_handler(d: duly.Delivery) -> None:
-            await asyncio.to_thread(go_wait) if d.payload == b"0" else await go.wait()
+            await asyncio.to_thread(counted.wait, 20) if d.payload == b"0" else await go.wait()
             go.set()
-
-        def go_wait() -> None:
-            eventually(lambda: held(q) == many)
 
         workers.on("emails", concurrency=many)(sync_handler if kind == "sync" else async_handler)
         q.publish("emails", [b"%d" % n for n in range(many)])
         with Aside(lambda: workers.run(q)) as run:
             eventually(lambda: held(q) == many)
             asked = clock.asked
+            counted.set()
             if kind == "sync":
                 together.wait(20)
             while unsettled(q):

@@ -182,6 +182,10 @@ class Shown(msgspec.Struct, frozen=True):
     token: str = ""
     names: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        # It would stand in logs and tracebacks otherwise.
+        return f"Shown(token={'…' if self.token else ''!r}, names={self.names!r})"
+
 
 NOTHING = Shown()
 
@@ -235,6 +239,9 @@ class Authority:
         return verdict
 
     def _ask(self, shown: Shown) -> Verdict:
+        if shown.token and id_in(shown.token) is None:
+            # Nor is it remembered: strangers may send long ones, and many.
+            raise Unauthenticated(_NO_KEY)
         # Before the store is asked: what is found is as old as that.
         until = monotonic_s() + REMEMBERED_S
         verdict = self._judged(shown, until)
@@ -247,8 +254,6 @@ class Authority:
 
     def _judged(self, shown: Shown, until: float) -> Verdict:
         if shown.token:
-            if id_in(shown.token) is None:
-                return Verdict(None, until, Unauthenticated(_NO_KEY))
             known = self._home.look(know_key, shown.token)
         elif shown.names and self.has_keys():
             known = self._home.look(know_certificate, shown.names)

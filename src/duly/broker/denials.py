@@ -1,10 +1,12 @@
 """Denials: what this broker has refused, on its way into the audit.
 
     refused ──note──▶ waiting ──twice a second, up to two hundred──▶ the chain of the principal's tenant, and `$events`
-                        └─ too many: counted by tenant; one entry tells how many more there were
+                        └─ too many: counted by tenant; every ten seconds one entry tells how many more there were
 
 Whoever is refused does not wait for that, nor does whoever refuses, be it an event loop: to note something takes no
-more than a lock. Nobody can fill the store by being refused, nor the broker's memory while the store is away.
+more than a lock. Nobody can fill the store by being refused, nor the broker's memory while the store is away: of each
+principal two hundred are noted, and one a second from then on. (All who have no key are one: a stranger's flood hides
+what other strangers do, and nobody else's.)
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ _TENANT = "$denials"
 _BETWEEN_S = 0.5
 _AT_ONCE = 200
 _WAITING_MAX = 1000
+# Of one principal so many, and so many a second from then on.
+_BURST, _A_SECOND = 200, 1.0
+_PRINCIPALS_MAX = 10_000
+_TELL_MORE_S = 10.0
 _WRITE_S = 10.0
 # What a stranger says is quoted no further than this.
 _TEXT_CHARS_MAX = 256
@@ -35,8 +41,11 @@ class Denials:
         self._home = home
         self._changed = threading.Condition()
         self._waiting: deque[Denied] = deque()
-        # How many could not wait, by the tenant of whoever was refused.
+        # How many were not noted, by the tenant of whoever was refused; and since when that waits to be told.
         self._more: Counter[str] = Counter()
+        self._more_since = 0.0
+        # By principal: how many may still be noted, and when that was so.
+        self._left: dict[tuple[str, str], tuple[float, float]] = {}
         self._thread: threading.Thread | None = None
         self._over = False
 
@@ -47,14 +56,30 @@ class Denials:
         with self._changed:
             if self._over:
                 return
-            if len(self._waiting) < _WAITING_MAX:
+            if len(self._waiting) < _WAITING_MAX and self._may_note(by):
                 self._waiting.append(denied)
             else:
-                self._more[by.tenant] += 1
+                self._count_more(by.tenant, 1)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="duly-denials", daemon=True)
                 self._thread.start()
             self._changed.notify()
+
+    def _may_note(self, by: By) -> bool:
+        """Whether there is room for one more of that principal; it takes it."""
+        now, who = monotonic_s(), (by.tenant, by.principal)
+        left, at = self._left.pop(who, (float(_BURST), now))
+        left = min(float(_BURST), left + (now - at) * _A_SECOND)
+        # The one that was refused last stands last: the first to be forgotten was not seen for longest.
+        self._left[who] = (max(left - 1, 0.0) if left >= 1 else left, now)
+        if len(self._left) > _PRINCIPALS_MAX:
+            del self._left[next(iter(self._left))]
+        return left >= 1
+
+    def _count_more(self, tenant: str, count: int) -> None:
+        if not self._more:
+            self._more_since = monotonic_s()
+        self._more[tenant] += count
 
     def close(self) -> None:
         """Writes what waits, and ends."""
@@ -79,13 +104,15 @@ class Denials:
     def _take(self) -> tuple[Denied, ...] | None:
         """The next group; None when it is over and nothing is left, or cannot be written."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or self._waiting or self._more)
-            if not self._waiting and not self._more:
-                return None
+            while not self._over and not self._waiting and not self._is_more_due():
+                self._changed.wait(_TELL_MORE_S if self._more else None)
             some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
-            if not self._waiting:
+            if not self._waiting and (self._over or self._is_more_due()):
                 some += self._told_more()
-            return tuple(some)
+            return tuple(some) or None
+
+    def _is_more_due(self) -> bool:
+        return bool(self._more) and monotonic_s() >= self._more_since + _TELL_MORE_S
 
     def _told_more(self) -> list[Denied]:
         counts, self._more = self._more, Counter()
@@ -104,4 +131,4 @@ class Denials:
                 if len(self._waiting) < _WAITING_MAX:
                     self._waiting.appendleft(denied)
                 else:
-                    self._more[denied.by.tenant] += int(denied.facts.get("count", 1))
+                    self._count_more(denied.by.tenant, int(denied.facts.get("count", 1)))

@@ -113,9 +113,13 @@ class Entry:
         self._pinned = None
         self._pinned = self.verdict()
 
+    def is_current(self) -> bool:
+        """Whether it is asked anew for each command, or was asked a moment ago."""
+        return self._pinned is None or self._pinned.is_fresh()
+
     def renew(self) -> None:
-        """Pins it anew if it is pinned and no longer fresh: for a request that lasts."""
-        if self._pinned is not None and not self._pinned.is_fresh():
+        """Pins it anew if it is pinned and no longer fresh: for a request that lasts, and may wait for that."""
+        if not self.is_current():
             self.pin()
 
     def check(self, call: str) -> None:
@@ -132,7 +136,8 @@ class Entry:
             right = RIGHTS[kind]
             with self._telling(right.action, topic, tenant):
                 whose = _tenant(identity, tenant)
-                if identity is not None and (right.about != "topic" or topic is not None):
+                # Which topic they are about, or that it is all, the commands say themselves where the path does not.
+                if identity is not None and (right.about not in ("topic", "topics") or topic is not None):
                     _decide(identity, right, right.action, whose, topic, hidden=kind is not CreateTopic)
 
     def admit(self, command: Any) -> Any:
@@ -143,7 +148,7 @@ class Entry:
             raise Denied()
         right = RIGHTS[kind]
         with self._telling(right.action, topic, command.tenant):
-            tenant = _tenant(verdict.identity, command.tenant)
+            tenant = _meant(verdict.identity, command)
             key = (kind, tenant, topic, right.also(command))
             own = verdict.allowed.get(key, _UNDECIDED)
             if own is _UNDECIDED:
@@ -206,6 +211,8 @@ class Entry:
     # A Port
 
     def do(self, command: Any, *, deadline: float | None, cost: int = 0, publish_id: str = "", tx: Any = None) -> Any:
+        # It may have stood in line for a thread.
+        self.renew()
         admitted = self.admit(command)
         do = partial(self.broker.do, deadline=deadline)
         identity = self.verdict().identity
@@ -331,6 +338,14 @@ def _tenant(identity: Identity | None, given: str) -> str:
     if given not in ("", identity.tenant):
         raise Denied()
     return identity.tenant
+
+
+def _meant(identity: Identity | None, command: Any) -> str:
+    """The tenant that a command is about; of what an operator asks of the operators, none, whichever is named."""
+    tenant = _tenant(identity, command.tenant)
+    if identity is not None and identity.is_operator and getattr(command, "operators", False):
+        return OPERATORS
+    return tenant
 
 
 def _allowed(

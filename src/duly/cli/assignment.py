@@ -18,11 +18,13 @@ EXIT_RELOAD = 79  # The application's code has changed.
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """One worker process's orders."""
+    """One worker process's orders: the first line of its standard input. Command lines are seen by everybody on the
+    machine, and an address of PostgreSQL may have a password.
+    """
 
     target: str
     store: str
-    # None: the key's, which comes by DULY_TOKEN: orders are seen by everybody on the machine.
+    # None: the key's, which comes by DULY_TOKEN.
     tenant: str | None
     threads: int | None
     grace_s: float

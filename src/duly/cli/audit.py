@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_COLUMNS = ("number", "at", "who", "key", "from", "action", "topic", "outcome", "more")
+_PAGE = 500
+# In 80 columns all but the last are seen; what does not fit there is in --json.
+_WIDTHS = {"at": 19, "who": 14, "action": 16, "outcome": 12, "more": None}
 
 
 @command(
@@ -41,7 +43,12 @@ def audit(
     with session.client() as client:
         found = client.audit(operators=operators, since=since)
         chosen = islice((entry for entry in found if entry.outcome != DONE or not denied), limit)
-        session.show.rows(_COLUMNS, map(_row, chosen), empty="Nothing was done yet.")
+        header = True
+        while page := [_row(entry) for entry in islice(chosen, _PAGE)]:
+            session.show.page(_WIDTHS, page, header=header)
+            header = False
+        if header:
+            session.show.remark("Nothing was done yet.")
 
 
 def _row(entry: AuditEntry) -> Row:
@@ -58,6 +65,6 @@ def _row(entry: AuditEntry) -> Row:
         "facts": entry.facts,
     }
     who = f"{entry.tenant}/{entry.principal}" if entry.tenant else entry.principal
-    more = ", ".join(f"{name}: {value}" for name, value in entry.facts.items())
-    cells = (entry.number, iso(entry.at), who, entry.key, entry.address, entry.action, entry.topic, entry.outcome, more)
-    return document, cells
+    beside = {"topic": entry.topic, **entry.facts, "key": entry.key, "from": entry.address}
+    more = ", ".join(f"{name}: {value}" for name, value in beside.items() if value not in ("", [], None))
+    return document, (iso(entry.at)[:19], who or "-", entry.action, entry.outcome, more)

@@ -90,7 +90,12 @@ class Sessions:
     """A session, and the tenants that it is for."""
 
     one: Session
-    tenants: tuple[str, ...]
+    named: tuple[str, ...]
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Those that are named, else the one whose the session is."""
+        return self.named or (self.one.whose,)
 
 
 def sessions(
@@ -104,7 +109,7 @@ def sessions(
     """A session of one or several tenants."""
     before: Where = ctx.obj
     one = open_session(Where(store, url, profile, tenants[0] if tenants else None, as_json).over(before))
-    return Sessions(one, tuple(dict.fromkeys(tenants or [one.whose])))
+    return Sessions(one, tuple(dict.fromkeys(tenants or ())))
 
 
 @command(
@@ -155,6 +160,7 @@ def archive(
     # What can be wrong with either end is said before Spark takes its seconds to start.
     where.must_exist()
     where.must_answer()
+    where.pass_on()
     place = Lake(lake, settings(storage or (), "--storage"), key=lake_key)
     place.create()
     place.newest()

@@ -171,6 +171,7 @@ def replay(
     # What can be wrong with either end is said before Spark takes its seconds to start.
     with session.client() as client:
         order = order_of(client, selection, topic=to or wanted.topic, group=group, payload=payload, headers=headers)
+    session.pass_on()
     place = Lake(lake, settings(storage or (), "--storage"), key=lake_key)
     place.newest()
     replayer = Replayer(

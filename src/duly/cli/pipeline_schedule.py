@@ -137,6 +137,7 @@ def schedule(
     # What can be wrong with the queue is said before Spark takes its seconds to start.
     with session.client() as client:
         client.describe_topic(to)
+    session.pass_on()
     running = spark.session("schedule", {})
     if move or cancel:
         _errand(session, source.rows(running), to, due, cancelled=cancel)

@@ -80,7 +80,7 @@ JsonOption = Annotated[
 
 
 # In a URL: behind the name of a user, or as an option.
-_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*(?=@)|(?<=[?&])password=[^&]*&?")
+_PASSWORD = re.compile(r"(://[^/@:]*):[^/@]*(?=@)|(?<=[?&])(?:ssl)?password=[^&]*&?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,11 @@ class Session:
 
     @property
     def whose(self) -> str:
-        """The tenant, where one has to be named."""
-        return self.tenant or DEFAULT_TENANT
+        """The tenant, where one has to be named. A broker is asked whose the key is."""
+        if self.tenant is not None or not self.on_broker:
+            return self.tenant or DEFAULT_TENANT
+        with self.client() as client:
+            return client.tenant
 
     @property
     def on_broker(self) -> bool:
@@ -180,6 +183,18 @@ class Session:
                 with suppress(Denied):
                     client.list_topics(limit=1, timeout=patience_s)
             yield client
+
+    def pass_on(self) -> None:
+        """Gives the profile's key and certificates to what connects by itself from here on: this process and those that
+        it starts. By the environment, which others on the machine do not see.
+        """
+        from ..client.connect import TOKEN_VARIABLE
+        from ..client.tls import ENVIRONMENT
+
+        if self.token is not None:
+            os.environ[TOKEN_VARIABLE] = self.token
+        for name, path in self.tls_files.items():
+            os.environ[ENVIRONMENT[name]] = path
 
     def must_exist(self) -> None:
         """Refuses a file that is not there."""

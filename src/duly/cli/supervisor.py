@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -135,16 +136,22 @@ class Supervisor:
 
     def _start(self, member: Member) -> None:
         ready, written = os.pipe()
-        orders = msgspec.json.encode(msgspec.structs.replace(self.assignment, ready_fd=written)).decode()
+        orders = msgspec.json.encode(msgspec.structs.replace(self.assignment, ready_fd=written)) + b"\n"
         try:
             member.process = subprocess.Popen(
-                [sys.executable, "-m", "duly.cli.worker_process", orders],
+                [sys.executable, "-m", "duly.cli.worker_process"],
+                # Unbuffered, and small: it is written whether anybody reads it or not.
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 pass_fds=(written,),
                 start_new_session=True,
             )
         finally:
             os.close(written)
+        assert member.process.stdin is not None
+        with suppress(BrokenPipeError):
+            # One that has died already is told of by how it ended.
+            member.process.stdin.write(orders)
         member.start_at, member.started_at = None, monotonic_s()
         threading.Thread(target=self._follow, args=(member, member.process, ready), daemon=True).start()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Annotated
 
@@ -79,8 +78,7 @@ def work(
     from .supervisor import Supervisor
 
     show_log(as_json=session.as_json)
-    if session.token is not None:
-        os.environ["DULY_TOKEN"] = session.token
+    session.pass_on()
     assignment = Assignment(
         target,
         session.store,

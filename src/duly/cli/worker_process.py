@@ -1,6 +1,6 @@
-"""One worker process of `duly work`: python -m duly.cli.worker_process '{…}'. Nobody types it.
+"""One worker process of `duly work`: python -m duly.cli.worker_process. Nobody types it.
 
-It ends with the supervisor: its standard input is a pipe from there, and when that closes it stops.
+Its standard input is a pipe from the supervisor: the first line has its orders, and when it closes, the process stops.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ImportFailed(InvalidArgument):
 
 def main() -> None:
     """Works, and leaves with a code that says how it ended."""
-    assignment = msgspec.json.decode(sys.argv[1], type=Assignment)
+    assignment = msgspec.json.decode(_orders(), type=Assignment)
     sys.path.insert(0, os.getcwd())
     began_ms = SystemClock().now_ms()
     try:
@@ -52,6 +52,14 @@ def main() -> None:
         # A handler's thread cannot be ended, and what it started might be waited for, for ever.
         _leave_at_once(code)
     sys.exit(code)
+
+
+def _orders() -> bytes:
+    """The first line. Without a buffer: whoever waits for the end asks the system."""
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(sys.stdin.fileno(), 1)):
+        line += more
+    return line
 
 
 def _complain(error: Error) -> None:
@@ -134,7 +142,7 @@ def _say_ready(fd: int, consumer: str) -> None:
 
 
 def _stop_with_supervisor(stop: Callable[[], None]) -> None:
-    """Waits until the supervisor is gone. It writes nothing."""
+    """Waits until the supervisor is gone. It writes nothing more."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     stop()

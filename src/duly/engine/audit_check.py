@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ..errors import Sealed
 from ..health import Finding
-from ..store.contract import ChainHead, Transaction
+from ..store.contract import AuditRow, ChainHead, Transaction
 from ..tenant import OPERATORS
 from . import chain
 from .secrets import AUDIT, known_secret, lacks_secret
@@ -23,6 +23,7 @@ _ROWS_A_PAGE = 1000
 _BEFORE_ALL = -(2**62)
 _ADVICE = "Find out who could write into the store's tables, and compare with a backup or an exported audit."
 
+R = TypeVar("R", AuditRow, ChainHead)
 # Runs a look at the store, at one moment.
 Look = Callable[[Callable[[Transaction, Any], Any], Any], Any]
 
@@ -93,7 +94,7 @@ def _called(tenant_id: int) -> str:
 
 def _chains(tx: Transaction, _: None) -> Chains:
     heads = _heads(tx)
-    owners = tuple(tx.audit_owners())
+    owners = tuple(_sound(owner, int) for owner in tx.audit_owners())
     try:
         secret = known_secret(tx, AUDIT)
     except Sealed as error:
@@ -102,16 +103,29 @@ def _chains(tx: Transaction, _: None) -> Chains:
 
 
 def _heads(tx: Transaction, _: None = None) -> dict[int, ChainHead]:
-    return {tenant_id: head for tenant_id, head in tx.audit_heads() if tenant_id != chain.SUM}
+    return {tenant_id: head for tenant_id, head in _every_head(tx, None).items() if tenant_id != chain.SUM}
 
 
 def _every_head(tx: Transaction, _: None) -> dict[int, ChainHead]:
-    return dict(tx.audit_heads())
+    return {_sound(tenant_id, int): _whole(head) for tenant_id, head in tx.audit_heads()}
 
 
 def _page(tx: Transaction, place: tuple[int, int]) -> list[Any]:
     tenant_id, above = place
-    return tx.audit_rows(tenant_id, above, 0, _ROWS_A_PAGE)
+    return [_whole(row) for row in tx.audit_rows(tenant_id, above, 0, _ROWS_A_PAGE)]
+
+
+def _whole(row: R) -> R:
+    """The row, if it holds what its fields say: a flipped bit can leave nothing, or text, where a number belongs."""
+    for name in row.__struct_fields__:
+        _sound(getattr(row, name), bytes if name in ("entry", "mac", "seal") else int)
+    return row
+
+
+def _sound(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} stands where {kind.__name__} belongs")
+    return value
 
 
 def _step(chains: Chains, tenant_id: int, walk: _Walk, row: Any, told: list[tuple[str, int]]) -> None:

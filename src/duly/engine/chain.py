@@ -114,7 +114,11 @@ def is_whole(key: bytes, tenant_id: int, head: ChainHead) -> bool:
 
 def read_entry(n: int, body: bytes) -> AuditEntry:
     """An entry as it is stored. Raises msgspec.DecodeError."""
-    return msgspec.structs.replace(_decode(body), number=n)
+    try:
+        return msgspec.structs.replace(_decode(body), number=n)
+    except UnicodeDecodeError as error:
+        # msgspec lets it through as it is, where a key of a mapping is no text.
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def mac_of(key: bytes, tenant_id: int, n: int, at_ms: int, before: bytes, body: bytes) -> bytes:

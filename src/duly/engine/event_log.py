@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..errors import CorruptBlock
-from ..events import Event
+from ..errors import CorruptBlock, InvalidArgument
+from ..events import EVENTS, Event
 from ..limits import DAY_MS, LIMITS
 from ..store.contract import AgendaRow, TopicRow, Transaction
 from ..tenant import DELETING
@@ -24,7 +24,6 @@ from .ids import find_places
 from .publish import Tail
 from .read import offset_at
 
-EVENTS = "$events"
 # Rows packed by one transaction, and bytes: a millisecond. The next slice follows after a breath: whoever waits for a
 # due time would feel a second's events packed in one go.
 _ROWS_A_SLICE = 250
@@ -128,7 +127,8 @@ class _Wanted:
         self.leases = dict(command.leases)
         self.place: tuple[int, int] | None = None
         if command.message is not None:
-            assert command.topic is not None
+            if command.topic is None:
+                raise InvalidArgument("The history of a message takes its topic too: ids are a topic's own.")
             topic = find_topic(tx, command.tenant, command.topic)
             places = find_places(tx, topic, [command.message]).get(command.message)
             # Where none is known nothing matches.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 from .block import Block
@@ -29,9 +30,10 @@ _LASTING = frozenset(
 
 
 class Memory:
-    """Values by key, bounded in number, undone with the transaction."""
+    """Values by key, bounded in number, undone with the transaction. `lasting`: what else outlasts others' commits."""
 
-    def __init__(self, entries_max: int = 300_000) -> None:
+    def __init__(self, entries_max: int = 300_000, *, lasting: Iterable[str] = ()) -> None:
+        self._lasts = _LASTING.union(lasting)
         self._lasting: dict[tuple[Any, ...], Any] = {}
         self._passing: dict[tuple[Any, ...], Any] = {}
         self._undo: list[tuple[tuple[Any, ...], Any]] = []
@@ -39,11 +41,11 @@ class Memory:
 
     def get(self, key: tuple[Any, ...]) -> Any:
         """The value, or None."""
-        return (self._lasting if key[0] in _LASTING else self._passing).get(key)
+        return (self._lasting if key[0] in self._lasts else self._passing).get(key)
 
     def put(self, key: tuple[Any, ...], value: Any) -> None:
         """Sets a value; None removes it."""
-        values = self._lasting if key[0] in _LASTING else self._passing
+        values = self._lasting if key[0] in self._lasts else self._passing
         self._undo.append((key, values.get(key, _ABSENT)))
         if value is None:
             values.pop(key, None)
@@ -63,7 +65,7 @@ class Memory:
         """Puts back what was there at the mark."""
         while len(self._undo) > mark:
             key, before = self._undo.pop()
-            values = self._lasting if key[0] in _LASTING else self._passing
+            values = self._lasting if key[0] in self._lasts else self._passing
             if before is _ABSENT:
                 values.pop(key, None)
             else:

@@ -31,6 +31,7 @@ from ..limits import LIMITS, MINUTE_MS
 from ..store.contract import KeyRow, PrincipalRow, Transaction
 from ..tenant import DELETING, TenantSettings
 from .audit import note_done
+from .find import find_owner
 from .secrets import known_secret, store_secret
 
 _PURPOSE = b"keys"
@@ -108,6 +109,7 @@ class ListKeys(msgspec.Struct, frozen=True):
 
 def put_principal(tx: Transaction, command: PutPrincipal) -> Principal:
     """Makes it, or replaces what it may do."""
+    _check_active(tx, command.by)
     check_principal(command.principal)
     grants = check_grants(command.grants, command.tenant)
     tenant_id = _tenant_made(tx, command.tenant)
@@ -126,6 +128,12 @@ def put_principal(tx: Transaction, command: PutPrincipal) -> Principal:
     tx.principal_put(row)
     note_done(tx, tenant_id, command)
     return _described(row)
+
+
+def _check_active(tx: Transaction, by: By) -> None:
+    """Who is suspended gives nobody anything; an operator may meanwhile. What ends something is left to both."""
+    if by.tenant != OPERATORS:
+        find_owner(tx, by.tenant)
 
 
 def _check_certificates(tx: Transaction, tenant_id: int, command: PutPrincipal, before: Sequence[str]) -> None:
@@ -160,6 +168,7 @@ def list_principals(tx: Transaction, command: ListPrincipals) -> list[Principal]
 
 def create_key(tx: Transaction, command: CreateKey) -> NewKey:
     """Makes a key. Raises Conflict where two are live."""
+    _check_active(tx, command.by)
     row = _principal(tx, command.tenant, command.principal)
     expires_at = None if command.ttl_ms is None else tx.now_ms + command.ttl_ms
     made = _made(tx, row, command.note, expires_at)
@@ -169,6 +178,7 @@ def create_key(tx: Transaction, command: CreateKey) -> NewKey:
 
 def rotate_key(tx: Transaction, command: RotateKey) -> NewKey:
     """Makes the next key, which lives as long as the old one was meant to."""
+    _check_active(tx, command.by)
     old = _key(tx, command.tenant, command.key_id)
     if not _listed(old).is_live(tx.now_ms):
         raise Conflict("This key has ended already. Create another one for its principal.")
@@ -252,14 +262,21 @@ def know_key(tx: Transaction, text: str) -> Known | None:
 
 
 def know_certificate(tx: Transaction, names: tuple[str, ...]) -> Known | None:
-    """Whose client certificate this is, by the names in it; None where they lead to nobody, or not to one alone."""
+    """Whose client certificate this is, by the names in it; None where they lead to nobody, not to one alone, or to one
+    of a tenant that is deleted.
+    """
     wanted = set(names)
     rows = [row for row in tx.principals_with_certificates() if not wanted.isdisjoint(_names.decode(row.certificates))]
     if len(rows) != 1:
         return None
     (row,) = rows
-    tenant = OPERATORS if row.tenant_id == _OPERATORS_ID else tx.tenant_name(row.tenant_id)
-    return Known(Identity(tenant, row.name, _grants.decode(row.grants)))
+    if row.tenant_id == _OPERATORS_ID:
+        return Known(Identity(OPERATORS, row.name, _grants.decode(row.grants)))
+    owner = tx.tenant_by_id(row.tenant_id)
+    # It is gone from when it is deleted; its rows are erased later.
+    if owner is None or owner.state == DELETING:
+        return None
+    return Known(Identity(owner.name, row.name, _grants.decode(row.grants)))
 
 
 def note_used(tx: Transaction, key_ids: Sequence[str]) -> list[None]:

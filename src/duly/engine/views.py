@@ -205,6 +205,7 @@ class Ahead(msgspec.Struct, frozen=True):
     upto: dict[int, int]
     # So far the next merge reaches.
     width: int
+    places: dict[int, Any] = msgspec.field(default_factory=dict)
     serial: int = msgspec.field(default_factory=_serial.__next__)
 
     @property
@@ -217,19 +218,29 @@ class Ahead(msgspec.Struct, frozen=True):
 
         None: that is no beginning of it. Whoever serves does it in this order; so if somebody else did, it is one.
         """
-        found, counts = np.unique(self.runs, return_counts=True)
-        held = dict(zip(found.tolist(), counts.tolist(), strict=True))
         done: dict[int, int] = {}
         for run, upto in self.upto.items():
-            count = held.get(run, 0)
+            count = len(self._places.get(run, ()))
             at = consumed_to.get(run, upto) - (upto - count)
             if not 0 <= at <= count:
                 return None
             if at:
                 done[run] = at
         pos = sum(done.values())
-        found, counts = np.unique(self.runs[:pos], return_counts=True)
-        return pos if dict(zip(found.tolist(), counts.tolist(), strict=True)) == done else None
+        # Of each run exactly so many lie before that: its last one does, and the next does not.
+        for run, at in done.items():
+            if self._places[run][at - 1] >= pos:
+                return None
+        return pos
+
+    @property
+    def _places(self) -> dict[int, Any]:
+        """By run: where its entries stand. Found once, for all who look."""
+        if not self.places:
+            order = np.argsort(self.runs, kind="stable")
+            found, first = np.unique(self.runs[order], return_index=True)
+            self.places.update(zip(found.tolist(), np.split(order, first[1:]), strict=True))
+        return self.places
 
 
 def nothing_ahead(width: int) -> Ahead:

@@ -67,19 +67,19 @@ class Caller:
                 return tailed
             self._check_staying()
 
-    def wait(self, watch: Watch, until: float) -> None:
-        """Waits for something to claim, holding nothing. Raises Left."""
+    def wait(self, command: Claim, watch: Watch, until: float) -> None:
+        """Waits for something to claim, holding nothing. Raises Left, and what ends the caller's rights."""
         while True:
             slice_end = min(until, monotonic_s() + _IDLE_SLICE_S)
             watch.wait(slice_end)
             if monotonic_s() < slice_end or slice_end >= until:
                 return
             self._check_staying()
+            self.entry.admit(command)
 
     def _check_staying(self) -> None:
         if self.is_gone():
             raise Left
-        self.entry.verdict()
         self.check_open()
 
     # What is claimed and not yet sent

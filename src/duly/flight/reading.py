@@ -25,6 +25,7 @@ from ..topic import TopicDescription
 from ..wire.checks import CHECKS
 from ..wire.operations import encode, unpacking
 from .statuses import to_status
+from .streams import Streams
 
 _stretches = msgspec.msgpack.Decoder(Stretch)
 _topics = msgspec.msgpack.Decoder(DescribeTopic)
@@ -40,10 +41,23 @@ def read_ticket(ticket: bytes) -> Stretch:
     return stretch
 
 
-def stream(entry: Entry, stretch: Stretch) -> Any:
+def stream(entry: Entry, stretch: Stretch, streams: Streams) -> Any:
     """What DoGet answers with. What is wrong with the stretch is raised now, not in the middle of the stream."""
     schema = read_schema(stretch.columns)
-    return flight.GeneratorStream(schema, _told(read_pieces(entry.piece, stretch, entry.piece(stretch))))
+    batches = read_pieces(entry.piece, stretch, entry.piece(stretch))
+    return flight.GeneratorStream(schema, _told(_counted(entry, stretch, streams, batches)))
+
+
+def _counted(
+    entry: Entry, stretch: Stretch, streams: Streams, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The batches. The call is over before the first is asked for: so they count as one of their own until they end."""
+    with streams.one():
+        try:
+            entry.admit(stretch)
+            yield from batches
+        finally:
+            entry.leave_broker()
 
 
 def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

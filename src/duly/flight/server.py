@@ -128,7 +128,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     @_call
     def do_get(self, caller: Caller, ticket: Any) -> Any:
         """A stretch of a log."""
-        return stream(caller.entry, read_ticket(ticket.ticket))
+        return stream(caller.entry, read_ticket(ticket.ticket), self.streams_open)
 
     @_call
     def get_flight_info(self, caller: Caller, descriptor: Any) -> flight.FlightInfo:

@@ -127,7 +127,7 @@ class Session:
         self._broker.check_ready()
         watch = self._watch(command)
         if request.name == "await":
-            self._caller.wait(watch, monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000)
+            self._caller.wait(command, watch, monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000)
             return encode(None), None
         claimed = watch.claim(command.max_messages, deadline=monotonic_s() + request.timeout_ms / 1000)
         handed, batch = claims.to_wire(self._caller.holding(command, claimed), arrow=request.arrow)

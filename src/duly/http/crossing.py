@@ -12,7 +12,7 @@ from ..broker.authority import REMEMBERED_S
 from ..broker.entry import Entry
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
-from ..errors import Denied, Timeout, TopicNotFound, Unauthenticated
+from ..errors import Error, Timeout
 from .body import Left, Receive, left
 
 # How long an operation may take before its client is told that nobody knows.
@@ -52,7 +52,7 @@ class Crossing:
                 claimed: Claimed = future.result()
                 return claimed
             raise Left() if leaving.done() else Timeout()
-        except (Left, Timeout, Unauthenticated, Denied, TopicNotFound, asyncio.CancelledError):
+        except (Left, Error, asyncio.CancelledError):
             if not future.done() or future.exception() is None:
                 entry.leave(waiter)
                 # It may have been served a moment before it left.

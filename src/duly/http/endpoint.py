@@ -180,8 +180,9 @@ class Home:
         return entry
 
     async def renew(self, entry: Entry) -> None:
-        """Asks anew who it is. Raises Unauthenticated."""
-        await self._pinned(entry)
+        """Asks anew who it is, if that was a while ago. Raises Unauthenticated."""
+        if not entry.is_current():
+            await self._pinned(entry)
 
     async def _pinned(self, entry: Entry) -> None:
         # To ask the store may take a moment, in which the loop has other things to do.
@@ -251,6 +252,8 @@ class Resource:
                 call.octets = body
             else:
                 call.body = await self._decoded(one, body)
+            # A body may take minutes, in which its key may have ended.
+            await self._home.renew(entry)
         elif one.body is not None:
             call.body = one.body()
         return call

@@ -29,8 +29,8 @@ import msgspec
 from ...client.client import Client
 from ...client.connect import connect
 from ...clock import monotonic_s
-from ...engine.event_log import EVENTS
 from ...errors import CorruptLake, InvalidArgument, LakeTaken, NotFound, StaleVersion, TopicNotFound, Unavailable
+from ...events import EVENTS
 from ...topic import TopicDescription
 from ..causes import explained
 from ..lake import PARTITIONED_BY, SCHEMA, DataFile, Lake, Origin, Range, Version

@@ -4,7 +4,8 @@ Whoever works on a topic has its lock, for one transaction. All who remember som
 anybody else wrote to it since: so the last turn at it is written down, once for each time that it changes hands.
 
     lock had ──▶ the last turn is mine  ──▶ what I remember is true
-             └──▶ it is somebody else's ──▶ forgotten, but for definitions; the first that I write says it is mine now
+             └──▶ it is somebody else's ──▶ forgotten, but for definitions and leases; the first that I write says it is
+                                            mine now
 
 A server that went down may have lost claims, which are not waited for: then what is remembered of them never was. It
 took all lines with it. So on a line that was opened after the last turn, nothing remembered is trusted.
@@ -41,10 +42,10 @@ class Seat:
         "busy",
         "careful_until",
         "definitions",
-        "epoch",
         "event_floor",
         "jobs",
         "kept_until",
+        "lease_epoch",
         "lingers",
         "mail_floor",
         "memory",
@@ -63,7 +64,8 @@ class Seat:
         # Whether somebody is at it; only that one touches what follows.
         self.busy = False
         self.topic_id: int | None = None
-        self.memory = Memory()
+        # Of the agenda only what has come is ever taken off: what is to come is still there, whoever had a turn.
+        self.memory = Memory(lasting=("agenda",))
         # The number of the turn that this process wrote last; -1: none that it could trust.
         self.turn = -1
         self.definitions: str | None = None
@@ -76,8 +78,9 @@ class Seat:
         self.mail_floor = 0
         # Of the store's own seat: below it no events are left to be packed.
         self.event_floor = 0
-        # Counts how often what was remembered had to be forgotten.
-        self.epoch = new_epoch()
+        # What is remembered of leases outlasts others' turns: whoever changes one says how it was, and is refused if it
+        # is not so any more. Then they are forgotten, all of them, by a new number.
+        self.lease_epoch = new_epoch()
         # Until then it looks how things stand before it computes anything (monotonic seconds).
         self.careful_until = 0.0
         # Until then its lock is kept between transactions; 0: it is not.
@@ -87,8 +90,8 @@ class Seat:
 
     def forget(self, *, definitions: bool) -> None:
         """Somebody else wrote."""
-        self.epoch = new_epoch()
         if definitions:
+            self.lease_epoch = new_epoch()
             self.memory.clear()
         else:
             self.memory.pass_over()

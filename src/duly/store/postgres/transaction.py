@@ -120,8 +120,10 @@ class PostgresTransaction(SqlTransaction):
         self._lease_at: dict[int, int] = {}
         # Ended, and not put on the line yet: by partition.
         self._ended: dict[int, list[int]] = {}
-        # What was remembered under another one cannot be trusted.
-        self.epoch = 0
+        # How those were that were seen, or left: so many messages live, and marked or not. Whoever changes one says so.
+        self._lease_as: dict[int, tuple[int, int]] = {}
+        # What was remembered of leases under another one is not even looked at.
+        self.lease_epoch = 0
         # Those that are locked. Whoever changes another locks it first, and does not wait for an application's share.
         self._leases_locked: set[int] = set()
         # Of those, what mail settles: it is being taken in, one after the other.
@@ -407,13 +409,34 @@ class PostgresTransaction(SqlTransaction):
             self._rows("cursor_forget", partition=partition, grp=group, n=n)
         self.remember(key, n + 1)
 
+    def expect_leases(self, lease_ids: Sequence[int]) -> None:
+        """Asks for leases in one trip that would be asked for one after the other."""
+        unknown = [lease_id for lease_id in lease_ids if self._at_hand(("lease", self.lease_epoch, lease_id)) is None]
+        if len(unknown) < 2 or not self._partitions:
+            return
+        self._put_ended()
+        asked = [(self._sql["lease"], {"partitions": self._partitions_of(one), "id": one}) for one in unknown]
+        for lease_id, rows in zip(unknown, self.line.ask_all(asked), strict=True):
+            self._found(lease_id, rows[0] if rows else None)
+
     def lease(self, tenant_id: int, lease_id: int) -> LeaseRow | None:  # noqa: ARG002
-        known = None if self._memory is None else self._at_hand(("lease", self.epoch, lease_id))
+        # What mail says is done without asking how the lease was remembered (`_own`): so it is looked at.
+        if self._memory is None:
+            return self.lease_looking(lease_id)
+        looks = lease_id in self._mail_settles and lease_id not in self._leases_locked
+        known = None if looks else self._at_hand(("lease", self.lease_epoch, lease_id))
         if known is not None:
             return self._seen(known) if known.id else None
-        query = "lease_looking" if self._memory is None else "lease"
-        row = self._one(query, partitions=self._partitions_of(lease_id), id=lease_id)
-        return None if row is None else self._seen(self._lease(row), locked=True)
+        return self._found(lease_id, self._one("lease", partitions=self._partitions_of(lease_id), id=lease_id))
+
+    def _found(self, lease_id: int, row: Any) -> LeaseRow | None:
+        """A lease that was asked for, at hand from now on; or that it is not there."""
+        if row is None:
+            self._forget_lease(lease_id)
+            return None
+        lease = self._seen(self._lease(row), locked=True)
+        self._keep_lease(lease)
+        return lease
 
     def lease_looking(self, lease_id: int) -> LeaseRow | None:
         """A lease as it stands, whoever has a share of it."""
@@ -430,7 +453,7 @@ class PostgresTransaction(SqlTransaction):
 
     def _lock_lease(self, lease_id: int, *, surely: bool = False) -> None:
         """Locks a lease without waiting. One that is at hand need not be: what changes it is guarded (`_own`)."""
-        if lease_id in self._leases_locked or (not surely and self._at_hand(("lease", self.epoch, lease_id))):
+        if lease_id in self._leases_locked or (not surely and self._at_hand(("lease", self.lease_epoch, lease_id))):
             return
         row = self._one("lease", partitions=self._partitions_of(lease_id), id=lease_id)
         if row is not None:
@@ -442,6 +465,7 @@ class PostgresTransaction(SqlTransaction):
 
     def _seen(self, row: LeaseRow, *, locked: bool = False) -> LeaseRow:
         self._lease_at[row.id] = row.partition
+        self._lease_as[row.id] = (row.live, int(row.marked))
         if locked:
             self._leases_locked.add(row.id)
         return row
@@ -449,27 +473,31 @@ class PostgresTransaction(SqlTransaction):
     def lease_insert(self, row: LeaseRow) -> int:
         self._not_before("lease low", row.partition, row.group, row.due_at)
         given = super().lease_insert(row)
+        self._lease_as[given] = (row.live, int(row.marked))
         if row.state == LEASED:
             self._keep_lease(replace(row, id=given))
         return given
 
     def _keep_lease(self, row: LeaseRow) -> None:
-        """At hand for whoever settles it, as long as nobody else has a turn."""
-        self._keep(("lease", self.epoch, row.id), row, 300 + 40 * row.count)
+        """At hand for whoever settles it. Somebody else may change it meanwhile: see `_own`."""
+        self._keep(("lease", self.lease_epoch, row.id), row, 300 + 40 * row.count)
 
     def _forget_lease(self, lease_id: int) -> None:
         """It is not there any more."""
-        self._keep(("lease", self.epoch, lease_id), _NO_LEASE, 100)
+        self._keep(("lease", self.lease_epoch, lease_id), _NO_LEASE, 100)
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._own(row.partition, [row.id])
         self._rows("lease_settle", partition=row.partition, id=row.id, settled=settled, live=live)
+        self._lease_as[row.id] = (live, int(row.marked))
         self._keep_lease(replace(row, settled=settled, live=live))
 
     def lease_mark(self, lease_id: int) -> None:
         self._lock_lease(lease_id, surely=True)
         self._rows("lease_mark", partitions=self._partitions_of(lease_id), id=lease_id)
-        known = self._at_hand(("lease", self.epoch, lease_id))
+        if lease_id in self._lease_as:
+            self._lease_as[lease_id] = (self._lease_as[lease_id][0], 1)
+        known = self._at_hand(("lease", self.lease_epoch, lease_id))
         if known is not None and known.id:
             self._keep_lease(replace(known, marked=True))
 
@@ -497,11 +525,13 @@ class PostgresTransaction(SqlTransaction):
             self._rows("lease_delete", partition=partition, ids=ids)
 
     def _own(self, partition: int, ids: list[int]) -> None:
-        """Nobody else changes these leases, nor has settled anything of them; or all is refused."""
+        """These leases are as they were seen, and no application's transaction settles them; or all is refused."""
         unsure = [lease_id for lease_id in ids if lease_id not in self._mail_settles]
         if unsure:
             topic = self._topics[partition]
-            self._rows("own_leases", partition=partition, ids=unsure, topic=topic, floor=self.mail_floor)
+            lives, marks = zip(*(self._lease_as[lease_id] for lease_id in unsure), strict=True)
+            place = {"partition": partition, "topic": topic, "floor": self.mail_floor}
+            self._rows("own_leases", ids=unsure, lives=lives, marks=marks, **place)
 
     def lease_end(self, tenant_id: int, lease_id: int, group: int) -> LeaseRow | None:
         row = self.lease(tenant_id, lease_id)

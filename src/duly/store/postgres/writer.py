@@ -514,7 +514,7 @@ class PostgresWriter:
                 seat.careful_until = now + _CAREFUL_S
         seat.next_id = turn.next_id
         tx = self._transaction(line, self._time(now_us), seat.memory, {seat.topic_id: turn})
-        tx.epoch = seat.epoch
+        tx.lease_epoch = seat.lease_epoch
         tx.mail_floor = seat.mail_floor
         if hints.useful:
             hints.apply(tx, hinted)
@@ -541,7 +541,7 @@ class PostgresWriter:
         )
         turn = Turn(seat.turn, self._session, seat.next_id)
         tx = self._transaction(line, now_ms, seat.memory, {seat.topic_id: turn})
-        tx.epoch = seat.epoch
+        tx.lease_epoch = seat.lease_epoch
         tx.mail_floor = seat.mail_floor
         return tx
 
@@ -569,7 +569,7 @@ class PostgresWriter:
             [(self._sql["lock"], {"space": self._space, "key": key}), (self._sql["now"], {})],
         )[1][0][0]
         tx = self._transaction(line, self._time(now_us), Memory(), {})
-        tx.epoch = new_epoch()
+        tx.lease_epoch = new_epoch()
         tx.event_floor = seat.event_floor if line.opened_at <= seat.memory_at else 0
         tx.read_time = lambda: self._time(line.ask(self._sql["now"], {})[0][0])
         return tx
@@ -600,7 +600,7 @@ class PostgresWriter:
         groups = by_verb(jobs)
         try:
             for group in groups:
-                run_together(tx, group)
+                _run(tx, group)
             return tx
         except LineLost:
             raise
@@ -618,7 +618,7 @@ class PostgresWriter:
         """Runs jobs of one verb, together if possible, else each alone."""
         mark = tx.mark()
         try:
-            run_together(tx, jobs)
+            _run(tx, jobs)
             tx.release()
         except LineLost:
             raise
@@ -669,6 +669,14 @@ class PostgresWriter:
         line.command(b"ROLLBACK")
         line.flush()
         self._let_go(line, seat)
+
+
+def _run(tx: PostgresTransaction, jobs: list[Job]) -> None:
+    """Runs jobs of one verb as one call; leases that they settle and that are not at hand are asked for in one trip."""
+    if isinstance(jobs[0].command, Settle):
+        tx.recall(("topic", jobs[0].tenant, jobs[0].command.topic))
+        tx.expect_leases([token.lease_id for job in jobs for token in job.command.tokens])
+    run_together(tx, jobs)
 
 
 def _is_repeated(job: Job) -> bool:

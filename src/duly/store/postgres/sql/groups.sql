@@ -83,8 +83,9 @@ UPDATE lease
 SELECT end_leases(:partition, :ids::BIGINT[])::TEXT;
 
 -- own_leases
--- Refused, with the whole transaction, if one of them is not there, or an application settles or has settled it.
-SELECT own_leases(:partition, :ids::BIGINT[], :topic, :floor::XID8)::TEXT;
+-- Refused, with the whole transaction, if one of them is not as it was remembered, or an application settles or has
+-- settled it.
+SELECT own_leases_as(:partition, :ids::BIGINT[], :lives::BIGINT[], :marks::BIGINT[], :topic, :floor::XID8)::TEXT;
 
 -- leases_due
 -- None that an application's transaction is settling: it may yet commit. The sums are those of the index (0004).
