@@ -21,6 +21,7 @@ ALERTS = frozenset(
         "buried",
         "group_pins_log",
         "block_corrupt",
+        "events_corrupt",
         "store_full",
         "disk_nearly_full",
         "clock_refused",
@@ -91,7 +92,8 @@ def tell(event: Event, listener: Listener | None) -> None:
             event.partition,
             event.offset,
             event.count,
-            event.facts,
+            # Why a message failed is often the text of an exception, which may quote it.
+            {name: value for name, value in event.facts.items() if name != "reason"},
         )
     if listener is not None:
         try:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
 import os
 import secrets
 import shlex
@@ -34,9 +35,9 @@ from .events import log
 
 KEY_BYTES = 32
 _MARK = b"DM1\0"
-_NAME_BYTES = 8
+KEY_NAME_BYTES = 8
 _NONCE_BYTES = 12
-_HEAD_BYTES = len(_MARK) + _NAME_BYTES + _NONCE_BYTES
+_HEAD_BYTES = len(_MARK) + KEY_NAME_BYTES + _NONCE_BYTES
 _COMMAND_S = 30
 _KINDS = "file:PATH, env:NAME or command:PROGRAM ARGS"
 
@@ -78,7 +79,7 @@ class MasterKeys:
         """Raises Sealed when none of the keys wrapped it, or it is not as it was wrapped."""
         from cryptography.exceptions import InvalidTag
 
-        name = wrapped[len(_MARK) : len(_MARK) + _NAME_BYTES]
+        name = wrapped[len(_MARK) : len(_MARK) + KEY_NAME_BYTES]
         if wrapped[: len(_MARK)] != _MARK or len(wrapped) <= _HEAD_BYTES:
             raise Sealed("A secret of this store is damaged. Restore a backup; run `duly doctor`.")
         key = self._keys.get(name)
@@ -96,7 +97,13 @@ class MasterKeys:
 
     def wrapped_currently(self, wrapped: bytes) -> bool:
         """Whether it is wrapped under the current key."""
-        return wrapped[: len(_MARK) + _NAME_BYTES] == _MARK + self._current
+        return wrapped[: len(_MARK) + KEY_NAME_BYTES] == _MARK + self._current
+
+    def derived(self, purpose: bytes) -> dict[bytes, bytes]:
+        """For another purpose than wrapping a key of each, by name, the current one's first."""
+        return {
+            name: hmac.digest(key, b"duly " + purpose + b"\x01", hashlib.sha256) for name, key in self._keys.items()
+        }
 
 
 class _UnknownKey(Sealed):
@@ -255,7 +262,7 @@ def _parse_key(line: str, where: str) -> bytes:
 
 def _name_of(key: bytes) -> bytes:
     """What tells keys apart; nothing can be learnt of a key from it."""
-    return hashlib.blake2b(key, digest_size=_NAME_BYTES, person=b"duly master").digest()
+    return hashlib.blake2b(key, digest_size=KEY_NAME_BYTES, person=b"duly master").digest()
 
 
 def _cipher(key: bytes) -> Any:

@@ -16,6 +16,7 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ PAYLOAD = "CANARY-payload-7b0f3c"
 HEADER = "CANARY-header-91ad22"
 KEY = "CANARY-message-key-55e1"
 REASON = "CANARY-reason-08c9d4"
-# Content of messages, and what was said of them; ids, topics and names of principals may be seen.
+# Content of messages; ids, topics and names of principals may be seen.
 CONTENT = (PAYLOAD, HEADER, KEY)
+# What was said of them. Those who may see events and dead letters may see it; nobody else.
+SAID = (REASON,)
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="command lines are looked for in /proc")
 
@@ -171,6 +174,7 @@ def test_secrets_and_content_are_in_no_output(shop: Shop, watch: Watch) -> None:
     assert any("serve" in text for where, text in watch.said if where == "the command line of a process")
     found = {name: watch.holds(secret) for name, secret in shop.secrets.items()}
     found |= {text: watch.holds(text) for text in CONTENT}
+    found |= {text: [where for where in watch.holds(text) if where not in ("events", "duly events")] for text in SAID}
     assert {name: where for name, where in found.items() if where} == {}
 
 
@@ -179,6 +183,22 @@ def test_what_is_looked_for_would_be_found(watch: Watch) -> None:
         for dressed in (text, base64.b64encode(b"ab" + text.encode()).decode(), text.encode().hex(), f'"{text}"'):
             watch.said[:] = [("here", dressed)]
             assert watch.holds(text) == ["here"], dressed
+
+
+@pytest.mark.parametrize("headers", [{"h": HEADER.encode()}, {HEADER.encode(): "h"}])
+def test_a_header_that_is_refused_is_not_quoted(headers: Any) -> None:
+    with duly.connect(":memory:") as q:
+        q.create_topic("t", kind="log")
+        with pytest.raises(duly.InvalidArgument) as refusal:
+            q.publish("t", [duly.Message(PAYLOAD.encode(), headers=headers)])
+    assert not any(form in str(refusal.value) for form in forms(HEADER))
+
+
+def test_a_password_of_postgresql_is_in_no_error() -> None:
+    for address in ("postgresql://u:CANARY@[::1/shop", "postgresql://u:CANARY%zz@h/shop"):
+        with pytest.raises(duly.InvalidArgument) as refusal:
+            duly.connect(address)
+        assert "CANARY" not in "".join(traceback.format_exception(refusal.value))
 
 
 def live(shop: Shop) -> None:
@@ -243,7 +263,11 @@ def fall(shop: Shop) -> None:
         assert ran.returncode == 1
         assert b"Traceback" in ran.stderr
         shop.watch.heard("a client's traceback", ran.stderr.decode() + ran.stdout.decode())
-    for args in (["publish", "nowhere", "-"], ["claim", "nowhere"], ["publish", "jobs", "-", "--due", "nonsense"]):
+    for args in (
+        ["publish", "nowhere", "--file", "-"],
+        ["claim", "nowhere"],
+        ["publish", "jobs", "--file", "-", "--due", "nonsense"],
+    ):
         for token in (shop.worker, shop.nobody, shop.worker[:-1] + "x"):
             out = cli(shop.watch, shop.folder, *args, "--url", shop.broker.url, token=token, stdin=PAYLOAD.encode())
             shop.watch.heard(f"duly {args[0]}", out)

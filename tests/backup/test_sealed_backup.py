@@ -49,3 +49,17 @@ def test_a_restored_store_is_opened_with_the_master_key_alone(tmp_path: Path) ->
     with duly.connect(place) as q:
         assert [message.payload for message in q.read("orders")] == [CANARY]
         assert not [found for found in q.examine() if found.level == "alert"]
+
+
+def test_the_audit_tells_of_a_restore_when_the_store_is_resumed(tmp_path: Path) -> None:
+    path, folder = tmp_path / "app.duly", tmp_path / "backups"
+    with duly.connect(path) as q:
+        q.create_tenant("default", encrypt=True)
+        q.backup(folder)
+    duly.restore(folder, path, force=True)
+    with duly.connect(path) as q:
+        q.resume_store()
+        entry = list(q.audit(operators=True))[-1]
+        assert entry.action == "pause_store"
+        assert str(entry.facts["ended"]).startswith("restored from backup 1")
+        assert not [found for found in q.examine() if found.level == "alert"]

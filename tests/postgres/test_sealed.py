@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import psycopg
 import pytest
 
 import duly
+from duly.engine.audit import Denied, NoteDenials, note_denials
 from duly.engine.tenant_settings import Encrypt, Shred, encrypt_tenants, shred_tenants
+from duly.grants import By
 from duly.master import MasterKeys, create_master, read_master_file
 from tests import postgres_schemas
 
@@ -80,7 +83,9 @@ def test_mail_that_was_changed_or_moved_to_another_topic_is_kept_and_not_taken_i
     with connection.transaction():
         q.publish("jobs", [CANARY], tx=connection)
     (others,) = [topic for topic, name in app.ask("SELECT id, name FROM duly.topic") if name == "others"]
+    assert not [finding for finding in q.examine() if finding.level == "alert"]
     app.ask(f"UPDATE duly.inbox SET topic = {others}")
+    assert [finding.what for finding in q.examine() if "× mail is broken" in finding.what]
     assert not list(q.claim("others"))
     assert not list(q.claim("jobs"))
     ((why,),) = app.ask("SELECT why FROM duly.refused")
@@ -100,6 +105,29 @@ def test_sql_publishes_for_plain_tenants_alone(app: Application, q: duly.Client)
     run(q, shred_tenants, Shred("default"))
     with pytest.raises(psycopg.errors.FeatureNotSupported):
         connection.execute(publish, ("default",))
+
+
+def test_many_note_something_at_once_and_whoever_examines_meanwhile_finds_nothing(app: Application) -> None:
+    """Each locks the chain of its tenant, some that of the operators, and all of them the sum: in this order."""
+    operator = app.client(master=KEYS)
+    operator.create_tenant("t0", encrypt=True)
+
+    def act(number: int) -> None:
+        client = app.client(master=KEYS, tenant=f"t{number % 3}")
+        for turn in range(10):
+            client.create_topic(f"topic-{number}-{turn}", kind="log")
+            denied = [
+                Denied(5, By("p", tenant=f"t{(number + turn + more) % 4}"), "purge", "x", "denied") for more in (0, 2)
+            ]
+            run(client, note_denials, NoteDenials("$denials", tuple(denied)))
+
+    with ThreadPoolExecutor(6) as threads:
+        acting = [threads.submit(act, number) for number in range(6)]
+        while not all(one.done() for one in acting):
+            assert not [finding for finding in operator.examine() if finding.level == "alert"]
+        for one in acting:
+            one.result()
+    assert not [finding for finding in operator.examine() if finding.level == "alert"]
 
 
 def test_sql_keeps_its_search_path(app: Application, q: duly.Client) -> None:

@@ -109,6 +109,26 @@ def test_nothing_of_a_message_lies_in_the_clear_whatever_becomes_of_it(home: Hom
     assert alerts(q) == []
 
 
+def test_a_tenant_is_made_encrypted_or_becomes_so_by_its_setting(home: Home) -> None:
+    operator = connect(home)
+    operator.create_tenant("acme", encrypt=True)
+    operator.create_tenant("acme", encrypt=True, exist_ok=True)
+    operator.create_tenant("globex")
+    operator.update_tenant("globex", encrypt=True)
+    assert operator.describe_tenant("acme").settings.encrypt
+    for tenant in ("acme", "globex"):
+        q = connect(home, tenant=tenant)
+        q.create_topic("t", kind="log")
+        q.publish("t", canaries(1))
+        assert [message.payload for message in q.read("t")] == [f"{CANARY} 0".encode()]
+    assert found(home) == []
+    operator.update_tenant("globex", encrypt=False)
+    connect(home, tenant="globex").publish("t", [b"in the clear"])
+    assert alerts(operator) == []
+    operator.delete_tenant("acme", force=True)
+    assert home.ask("SELECT count(*) FROM duly_secret WHERE wrapped IS NULL") == [(1,)]
+
+
 def test_a_plain_tenant_beside_it_lies_as_ever(home: Home, sealed: duly.Client) -> None:
     other = connect(home, tenant="other")
     for client in (sealed, other):
@@ -331,6 +351,55 @@ def test_a_plain_block_in_the_place_of_a_sealed_one_is_reported(home: Home, seal
     assert [what for what in alerts(connect(home)) if "lies in the clear" in what]
 
 
+def test_a_plain_block_in_a_run_is_reported(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="queue")
+    home.clock.advance(3600)
+    sealed.publish("t", [duly.Message(b"%d" % number) for number in range(2500)])
+    sealed.claim("t", max_messages=1)
+    assert alerts(sealed) == []
+    forge_plain(home, sealed, "idx = 0", "duly_run_data", b"run")
+    assert [what for what in alerts(connect(home)) if "run in partition 1 lies in the clear" in what]
+
+
+def test_a_plain_message_kept_after_its_block_is_reported(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.create_group("t", "g")
+    home.clock.advance(3600)
+    sealed.publish("t", [b"x"])
+    sealed.bury(sealed.claim("t", group="g", max_messages=1), reason="x")
+    sealed.purge("t")
+    eventually(lambda: home.rows("duly_kept") == 1)
+    assert alerts(sealed) == []
+    forge_plain(home, sealed, "TRUE", "duly_kept", b"kept")
+    assert [what for what in alerts(connect(home)) if "lies in the clear" in what]
+
+
+def forge_plain(home: Home, client: duly.Client, where: str, table: str, bound: bytes) -> None:
+    """Puts what a sealed block holds into its place, in the clear."""
+    opened = opened_block(client, of(home, where, table), bound)
+    client.close()
+    put(home, where, encode(opened.place, opened.columns, opened.published_at, opened.publishes), table)
+
+
+def opened_block(client: duly.Client, stored: bytes, bound: bytes) -> Any:
+    """A sealed block, opened where it says that it belongs."""
+    from duly.engine.block import _HEADER, decode
+
+    place = Place(*_HEADER.unpack_from(stored)[5:8])
+    with client._port.store.read() as tx:  # type: ignore[attr-defined]
+        return decode(place, stored, unseal=tx.unseal, bound=bound)
+
+
+def test_a_reason_that_was_put_there_in_the_clear_is_reported(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="queue")
+    home.clock.advance(3600)
+    sealed.publish("t", [b"x"])
+    sealed.bury(sealed.claim("t"), reason="sealed")
+    assert alerts(sealed) == []
+    put(home, "TRUE", b"forged", "duly_dead", "reason")
+    assert any("reason of a dead letter" in what for what in alerts(connect(home)))
+
+
 def test_a_kept_message_in_the_place_of_a_block_is_refused(home: Home, sealed: duly.Client) -> None:
     sealed.create_topic("t", kind="log")
     sealed.create_group("t", "g")
@@ -360,6 +429,41 @@ def test_reasons_that_were_swapped_are_not_shown(home: Home, sealed: duly.Client
     assert any("reason of a dead letter" in what for what in alerts(client))
 
 
+def test_a_history_that_was_changed_is_told_of_though_it_goes_on(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="queue", retry=sharp(10, max_attempts=3))
+    sealed.publish("t", [b"x"])
+    sealed.nack(sealed.claim("t"), reason="the first")
+    sealed.close()
+    (table,) = [table for table in ("duly_loose", "duly_lease") if home.rows(table)]
+    history = bytearray(of(home, "TRUE", table, "history"))
+    history[-1] ^= 1
+    put(home, "TRUE", bytes(history), table, "history")
+    again = connect(home)
+    assert any("history of a" in what for what in alerts(again))
+    home.clock.advance(11)
+    again.bury(again.claim("t"), reason="the second")
+    (letter,) = again.dead("t")
+    assert [failure.what for failure in letter.history][:1] == ["corrupt"]
+    assert "seal" in letter.history[0].reason
+
+
+def test_events_that_were_changed_are_told_of_and_not_left_out_in_silence(home: Home, sealed: duly.Client) -> None:
+    other = connect(home, tenant="other")
+    encrypt(other, "other")
+    for client in (sealed, other):
+        client.create_topic("t", kind="log")
+        client.publish("t", [b"x"])
+    last, theirs = (
+        int(home.ask(f"SELECT max(id) FROM duly_event WHERE tenant = {tenant}")[0][0])
+        for (tenant,) in home.ask("SELECT id FROM duly_tenant ORDER BY id")
+    )
+    put(home, f"id = {last}", of(home, f"id = {theirs}", "duly_event"), "duly_event")
+    assert [event.kind for event in sealed.events()] == ["topic_created", "events_corrupt"]
+    home.clock.advance(2)
+    eventually(lambda: not home.rows("duly_event"))
+    assert [event.kind for event in sealed.events()] == ["topic_created", "events_corrupt"]
+
+
 def test_staged_messages_put_into_another_stage_are_refused(home: Home, sealed: duly.Client) -> None:
     sealed.create_topic("t", kind="log")
     for name in ("one", "two"):
@@ -367,8 +471,10 @@ def test_staged_messages_put_into_another_stage_are_refused(home: Home, sealed: 
     ((stage,),) = home.ask("SELECT max(id) FROM duly_stage")
     chunk = int(home.ask(f"SELECT chunk FROM duly_staged WHERE stage <> {stage}")[0][0])
     piece = of(home, f"stage <> {stage}", "duly_staged", "piece")
+    assert alerts(sealed) == []
     put(home, f"stage = {stage}", piece, "duly_staged", "piece")
     home.change(f"UPDATE duly_staged SET chunk = {chunk} WHERE stage = {stage}")
+    assert [what for what in alerts(sealed) if "pieces of stages" in what]
     with pytest.raises(duly.CorruptBlock):
         sealed.commit_stages("t", {"two": 1}, job="j")
 
@@ -418,6 +524,28 @@ def test_a_shredded_tenant_answers_sealed_and_others_go_on(home: Home, sealed: d
     sealed.delete_topic("t", force=True)
     with pytest.raises(duly.TopicNotFound):
         list(sealed.read("t"))
+
+
+@pytest.mark.sqlite
+def test_what_was_shredded_is_in_no_byte_of_the_file_and_its_log(home: Home) -> None:
+    """Else whoever has the file and the master key goes on reading."""
+    operator = connect(home)
+    for number in range(40):
+        operator.create_tenant(f"t{number}", encrypt=True)
+    keys = {
+        name: bytes(wrapped)
+        for name, wrapped in home.ask(
+            "SELECT t.name, s.wrapped FROM duly_secret AS s JOIN duly_tenant AS t ON t.id = s.tenant"
+        )
+    }
+    gone = [f"t{number}" for number in range(0, 40, 3)]
+    for name in gone:
+        operator.delete_tenant(name)
+    home.clock.advance(100)
+    eventually(lambda: not set(gone) & set(operator.list_tenants()))
+    stored = b"".join(content for _, content in everything(home))
+    assert [name for name in gone if keys[name] in stored] == []
+    assert keys["t1"] in stored
 
 
 # The master key

@@ -90,6 +90,7 @@ def test_rotation_rewraps_what_an_older_key_wrapped(home: Home, master: str, tmp
     assert make(open_with(home, master), b"keys") == made
 
 
+@pytest.mark.plain
 def test_without_a_master_one_is_made_beside_a_file_and_asked_for_on_postgresql(home: Home, tmp_path: Path) -> None:
     q = home.connect()
     if isinstance(home, PostgresHome):

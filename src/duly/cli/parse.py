@@ -183,7 +183,8 @@ def headers(pairs: Sequence[str]) -> dict[str, str] | None:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{pair!r} is not a header. Write name=value.", param_hint="'--header'")
+            # Not quoted: what was forgotten may be the name, and this the value.
+            raise typer.BadParameter("A header is written name=value.", param_hint="'--header'")
         if name in found:
             raise typer.BadParameter(f"The header {name!r} is given twice.", param_hint="'--header'")
         found[name] = value

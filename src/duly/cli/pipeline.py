@@ -37,6 +37,14 @@ app = group("Jobs on Spark: archive topics into a lake.")
 
 _EVERY_S = 60.0
 
+LakeKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DULY_LAKE_KEY",
+        metavar="KEY",
+        help="The lake is sealed with a key: file:PATH, env:NAME or command:PROGRAM. Else it lies in the clear.",
+    ),
+]
 TenantsOption = Annotated[
     list[str] | None,
     typer.Option("--tenant", help="Whose topics; repeat for more.", rich_help_panel=PANEL, show_default=False),
@@ -132,6 +140,7 @@ def archive(
         list[str] | None,
         typer.Option("--storage", metavar="NAME=VALUE", help="An option of delta-rs for the lake's storage; repeat."),
     ] = None,
+    lake_key: LakeKeyOption = None,
 ) -> None:
     """Archive every topic that has archiving on, and $events, into a lake: exactly once, then the log may let go.
 
@@ -152,13 +161,13 @@ def archive(
     where.must_exist()
     where.must_answer()
     where.pass_on()
-    place = Lake(lake, settings(storage or (), "--storage"))
+    place = Lake(lake, settings(storage or (), "--storage"), key=lake_key)
     place.create()
     place.newest()
     with (
         stopped_by_signals() as stop,
         Archiver(
-            spark.session("archive", SESSION_CONF),
+            spark.session("archive", {**SESSION_CONF, **place.session_conf}),
             place,
             where.store,
             session.tenants,

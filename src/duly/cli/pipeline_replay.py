@@ -14,7 +14,7 @@ from ..limits import LIMITS
 from .command import command
 from .options import GroupOption, complete_topic
 from .parse import moment, settings
-from .pipeline import OnSpark, needs_spark, on_spark, stopped_by_signals, telling
+from .pipeline import LakeKeyOption, OnSpark, needs_spark, on_spark, stopped_by_signals, telling
 from .session import Session
 from .text import human_size, iso, plural
 
@@ -145,6 +145,7 @@ def replay(
         list[str] | None,
         typer.Option("--storage", metavar="NAME=VALUE", help="An option of delta-rs for the lake's storage; repeat."),
     ] = None,
+    lake_key: LakeKeyOption = None,
 ) -> None:
     """Publish messages of the lake again, to a topic; or send them back to one group of the log they came from.
 
@@ -171,10 +172,10 @@ def replay(
     with session.client() as client:
         order = order_of(client, selection, topic=to or wanted.topic, group=group, payload=payload, headers=headers)
     session.pass_on()
-    place = Lake(lake, settings(storage or (), "--storage"))
+    place = Lake(lake, settings(storage or (), "--storage"), key=lake_key)
     place.newest()
     replayer = Replayer(
-        spark.session("replay", SESSION_CONF),
+        spark.session("replay", {**SESSION_CONF, **place.session_conf}),
         place,
         session.store,
         order,

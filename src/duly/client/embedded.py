@@ -133,8 +133,9 @@ class Embedded:
         yield from findings
         try:
             yield from examine_audit(self.look)
-        except Error as error:
-            # Of a store that is damaged below, everything else that was found is worth telling.
+        except (Error, TypeError, ValueError) as error:
+            # Of a store that is damaged below (there may be text where a number belongs), everything else that was
+            # found is worth telling.
             yield Finding("alert", f"The audit cannot be read: {error}", "It is damaged below Duly.", _RESTORE)
 
     def back_up(self, folder: str, **how: Any) -> Backup:

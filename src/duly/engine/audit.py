@@ -49,6 +49,12 @@ def note_done(tx: Transaction, tenant_id: int, command: Any, **facts: Any) -> No
     chain.append(tx, audit_key(tx), tenant_id, entry)
 
 
+def end_chains(tx: Transaction) -> None:
+    """Notes the sum of all chains, if one went on. A transaction does this when it claims no other any more."""
+    if tx.aftermath.audited:
+        chain.write_sum(tx, audit_key(tx))
+
+
 class NoteCall(msgspec.Struct, frozen=True):
     """Something that was done to the store as a whole by no command of its own."""
 

@@ -16,9 +16,11 @@ from ..health import Finding
 from ..store.contract import AuditRow, ChainHead, Transaction
 from ..tenant import OPERATORS
 from . import chain
-from .secrets import AUDIT, known_secret
+from .secrets import AUDIT, known_secret, lacks_secret
 
 _ROWS_A_PAGE = 1000
+# Entries are counted from 1; somebody else's need not be.
+_BEFORE_ALL = -(2**62)
 _ADVICE = "Find out who could write into the store's tables, and compare with a backup or an exported audit."
 
 R = TypeVar("R", AuditRow, ChainHead)
@@ -35,6 +37,8 @@ class Chains(msgspec.Struct):
     why: str = ""
     # Those that have entries.
     owners: tuple[int, ...] = ()
+    # The store's secret was there once, and is not now: with what is left anybody could make chains.
+    unsealed: bool = False
 
 
 class _Walk(msgspec.Struct):
@@ -60,13 +64,18 @@ def examine_audit(look: Look) -> Iterator[Finding]:
     entries = 0
     for tenant_id in sorted({*chains.heads, *chains.owners}):
         walk = _Walk()
-        while page := look(_page, (tenant_id, walk.n)):
+        above = _BEFORE_ALL
+        while page := look(_page, (tenant_id, above)):
             for row in page:
                 _step(chains, tenant_id, walk, row, told)
+            above = page[-1].n
         entries += walk.n
         _arrive(look, chains, tenant_id, walk)
         faults += [f"{_called(tenant_id)}: {fault}" for fault in walk.faults]
-    faults += _missing(chains, told, dict(look(_heads, None)))
+    faults += _missing(chains, told, look(_heads, None))
+    if chains.unsealed:
+        faults.append("The store's own secret, with which it was sealed, is gone.")
+    faults += _not_summed(chains.key, look(_every_head, None))
     for fault in faults:
         yield Finding("alert", f"The audit was tampered with. {fault}", "It does not tell what happened.", _ADVICE)
     if not faults and chains.key is not None:
@@ -84,17 +93,21 @@ def _called(tenant_id: int) -> str:
 
 
 def _chains(tx: Transaction, _: None) -> Chains:
-    heads = dict(_heads(tx, None))
+    heads = _heads(tx)
     owners = tuple(_sound(owner, int) for owner in tx.audit_owners())
     try:
         secret = known_secret(tx, AUDIT)
     except Sealed as error:
         return Chains(heads, None, True, str(error), owners)
-    return Chains(heads, secret or chain.PUBLIC, secret is not None, "", owners)
+    return Chains(heads, secret or chain.PUBLIC, secret is not None, "", owners, lacks_secret(tx))
 
 
-def _heads(tx: Transaction, _: None) -> list[tuple[int, ChainHead]]:
-    return [(_sound(tenant_id, int), _whole(head)) for tenant_id, head in tx.audit_heads()]
+def _heads(tx: Transaction, _: None = None) -> dict[int, ChainHead]:
+    return {tenant_id: head for tenant_id, head in _every_head(tx, None).items() if tenant_id != chain.SUM}
+
+
+def _every_head(tx: Transaction, _: None) -> dict[int, ChainHead]:
+    return {_sound(tenant_id, int): _whole(head) for tenant_id, head in tx.audit_heads()}
 
 
 def _page(tx: Transaction, place: tuple[int, int]) -> list[Any]:
@@ -116,6 +129,9 @@ def _sound(value: Any, kind: type) -> Any:
 
 
 def _step(chains: Chains, tenant_id: int, walk: _Walk, row: Any, told: list[tuple[str, int]]) -> None:
+    if row.n < 1:
+        walk.faults = [*walk.faults, f"there is an entry before the first, {row.n}."]
+        return
     if row.n != walk.n + 1:
         walk.faults = [*walk.faults, f"entries {walk.n + 1} to {row.n - 1} are missing."]
     elif not _is_right(chains, tenant_id, walk, row):
@@ -145,7 +161,7 @@ def _note_told(row: Any, told: list[tuple[str, int]]) -> None:
 
 def _arrive(look: Look, chains: Chains, tenant_id: int, walk: _Walk) -> None:
     """Compares the end of what was followed with the head; the newest one, for it may have gone on meanwhile."""
-    head: ChainHead | None = dict(look(_heads, None)).get(tenant_id)
+    head: ChainHead | None = look(_heads, None).get(tenant_id)
     if head is None:
         if tenant_id in chains.heads:
             # Erased with its tenant, at this moment.
@@ -160,6 +176,19 @@ def _arrive(look: Look, chains: Chains, tenant_id: int, walk: _Walk) -> None:
         walk.faults = [*walk.faults, f"its last entry, {walk.n}, is another one."]
     if chains.key is not None and not chain.is_whole(chains.key, tenant_id, head):
         walk.faults = [*walk.faults, "the seal of its head is broken."]
+
+
+def _not_summed(key: bytes | None, heads: dict[int, ChainHead]) -> Iterator[str]:
+    """What the sum of all heads, which were read at one moment, has against them."""
+    known = heads.get(chain.SUM)
+    if known is None:
+        if heads:
+            yield "The sum of all chains is missing."
+        return
+    if key is not None and not chain.is_whole(key, chain.SUM, known):
+        yield "The seal of the sum of all chains is broken."
+    if known.mac != chain.sum_of(heads):
+        yield "The chains are not those that were summed up: one was put back to an end that it had before."
 
 
 def _missing(chains: Chains, told: list[tuple[str, int]], now: dict[int, ChainHead]) -> Iterator[str]:

@@ -12,6 +12,10 @@ A seal that is broken is not mended by the next entry: whoever looks later sees 
 Each tenant has a chain, and the operators have one (tenant 0). That of the operators tells when another one begins,
 when all were sealed, and where that of an erased tenant ended: so that one that is missing altogether is missed.
 
+The sum of all heads is kept under a seal of its own (as the head of nobody's chain): so one chain that is put back to
+an end that it had, with the seal of then, is noticed, too. Each transaction adds to it once, as the last thing that it
+does: all that note something wait for each other there, and shall not for long.
+
 What this does not show is a whole store put back as it was by somebody who has kept a copy: see docs/security.md.
 """
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 import msgspec
 
@@ -30,6 +35,9 @@ BEGUN, SEALED, ENDED = "audit_begun", "audit_sealed", "audit_ended"
 # What the macs of a store without a secret are made with.
 PUBLIC = hashlib.sha256(b"duly audit of a store without a secret").digest()
 BROKEN = b"broken"
+# Whose head has the sum of all others. No tenant has this id.
+SUM = -1
+_SUM_BYTES = 32
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder(AuditEntry).decode
@@ -47,7 +55,34 @@ def append(tx: Transaction, key: bytes, tenant_id: int, entry: AuditEntry) -> No
     mac = mac_of(key, tenant_id, n, entry.at, head.mac, body)
     tx.audit_insert(tenant_id, n, entry.at, body, mac)
     whole = last <= head.n and is_whole(key, tenant_id, head)
-    tx.audit_head_put(tenant_id, ChainHead(n, mac, seal_of(key, tenant_id, n, mac) if whole else BROKEN))
+    following = ChainHead(n, mac, seal_of(key, tenant_id, n, mac) if whole else BROKEN)
+    tx.audit_head_put(tenant_id, following)
+    tx.aftermath.audited += _weight(tenant_id, following) - _weight(tenant_id, head)
+
+
+def write_sum(tx: Transaction, key: bytes) -> None:
+    """Adds to the sum of all heads by how much they were changed. Whoever does so has claimed all its heads before."""
+    head, _ = tx.audit_claim(SUM)
+    mac = _sum_bytes(int.from_bytes(head.mac, "big") + tx.aftermath.audited)
+    # There is none yet: it begins with the first chains, and not with those that were there.
+    whole = is_whole(key, SUM, head) if head.n else mac == sum_of(dict(tx.audit_heads()))
+    n = head.n + 1
+    tx.audit_head_put(SUM, ChainHead(n, mac, seal_of(key, SUM, n, mac) if whole else BROKEN))
+
+
+def sum_of(heads: Mapping[int, ChainHead]) -> bytes:
+    """What the sum of these heads is; what is noted as the sum does not count."""
+    return _sum_bytes(sum(_weight(tenant_id, head) for tenant_id, head in heads.items() if tenant_id != SUM))
+
+
+def _weight(tenant_id: int, head: ChainHead) -> int:
+    if not head.n:
+        return 0
+    return int.from_bytes(hashlib.sha256(b"sum %d %d " % (tenant_id, head.n) + head.mac).digest(), "big")
+
+
+def _sum_bytes(total: int) -> bytes:
+    return (total % 2 ** (8 * _SUM_BYTES)).to_bytes(_SUM_BYTES, "big")
 
 
 def seal_all(tx: Transaction, key: bytes) -> None:
@@ -66,6 +101,7 @@ def end(tx: Transaction, key: bytes, tenant_id: int, name: str) -> None:
         if owner == tenant_id:
             facts = {"tenant_id": tenant_id, "tenant": name, "entries": head.n, "mac": head.mac.hex()}
             append(tx, key, OPERATORS, AuditEntry(tx.now_ms, ENDED, facts=facts))
+            tx.aftermath.audited -= _weight(tenant_id, head)
     tx.audit_erase(tenant_id)
 
 

@@ -317,7 +317,8 @@ def _headers(headers: object) -> dict[str, str]:
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidArgument(f"headers are str to str; got {name!r}: {value!r}.")
+            # Not what they are: an error is shown, and logged, where headers are not.
+            raise InvalidArgument(f"headers are str to str; got {type(name).__name__} to {type(value).__name__}.")
         try:
             size += len(name.encode()) + len(value.encode())
         except UnicodeEncodeError as error:

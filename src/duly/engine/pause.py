@@ -71,7 +71,8 @@ def pause_store(tx: Transaction, command: PauseStore) -> None:
             _free_everything(tx)
         tx.aftermath.rings.update(EVERYONE)
     tx.remember(("paused",), None)
-    note_done(tx, OPERATORS, command)
+    # Of a store that was restored nobody could note that while it was closed.
+    note_done(tx, OPERATORS, command, ended=None if command.paused else why)
 
 
 def _free_everything(tx: Transaction) -> None:

@@ -112,6 +112,9 @@ def store_secret(tx: Transaction, purpose: bytes) -> bytes:
     found = known_secret(tx, purpose)
     if found is not None:
         return found
+    if lacks_secret(tx):
+        # With another one in its place, a forged audit could be sealed as if it were the true one.
+        raise Sealed("The store's own secret is gone from its tables. Run `duly doctor`; restore a backup.")
     tx.keyring.begin()
     made = secrets.token_bytes(_BYTES)
     tx.secret_insert(STORE, _VERSION, tx.keyring.wrap(STORE, _VERSION, made))
@@ -127,6 +130,11 @@ def known_secret(tx: Transaction, purpose: bytes) -> bytes | None:
     """As store_secret, for those that only read. None: the store has no secret yet."""
     row = tx.secret(STORE, _VERSION)
     return None if row is None else derive(tx.keyring.unwrap(row), purpose)
+
+
+def lacks_secret(tx: Transaction) -> bool:
+    """Whether the store's own secret is not there though it once was: no data key and no API key is made before it."""
+    return tx.secret(STORE, _VERSION) is None and (bool(tx.secrets(None)) or tx.key_any())
 
 
 def new_data_key(tx: Transaction, tenant_id: int) -> int:

@@ -43,7 +43,7 @@ from .incoming import Checked
 from .inquiry import ids_in_use
 from .pause import refuse_if_moved
 from .publish import Repeated, Tail, Tails, check_due, check_kind, check_sizes, check_stored, repeated_ids, route, split
-from .seal import bound_to
+from .seal import Unseal, bound_to
 
 # Blocks admitted by one transaction: about 10 ms, on a queue 20.
 _LOG_BLOCKS_A_SLICE = 100
@@ -280,6 +280,11 @@ def _piece(stage_id: int, number: int, stored: bytes) -> Staged:
     if not piece.chunk.key:
         return piece
     return replace(piece, chunk=replace(piece.chunk, bound=_place_of(stage_id, number, piece.partition)))
+
+
+def check_piece(tenant_id: int, stage_id: int, number: int, stored: bytes, body: bytes | None, unseal: Unseal) -> None:
+    """Raises CorruptBlock for a piece of a stage that could not be published, and Sealed for want of the key."""
+    decode_chunk(_piece(stage_id, number, stored).chunk, body, tenant=tenant_id, unseal=unseal)
 
 
 def _admit_piece(

@@ -27,7 +27,7 @@ from ..tenant import ACTIVE, DELETING, OPERATORS, STATES, SUSPENDED, TenantDescr
 from .agenda import ERASE_TENANTS, schedule_store
 from .audit import note_done
 from .pause import EVERYONE
-from .secrets import shred
+from .secrets import new_data_key, shred
 from .tenant_settings import ready_to_seal
 
 
@@ -106,7 +106,8 @@ def create_tenant(tx: Transaction, command: CreateTenant) -> TenantDescription:
     if row is None:
         tenant_id = tx.tenant_insert(command.name, command.settings)
         if command.settings.encrypt:
-            ready_to_seal(tx, tenant_id)
+            # Its settings say so already: what follows would look for a key that is not there.
+            new_data_key(tx, tenant_id)
         row = find_tenant(tx, command.name)
         note_done(tx, OPERATORS, command)
     elif row.state == DELETING:

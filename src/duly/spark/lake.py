@@ -43,9 +43,11 @@ from deltalake.transaction import AddAction, Transaction
 from msgspec.structs import replace
 
 from ..clock import Clock, SystemClock
-from ..errors import IncompatibleLake, LakeError, LakeTaken, NotFound
+from ..errors import IncompatibleLake, InvalidArgument, LakeError, LakeTaken, NotFound, Sealed
 from ..limits import DAY_MS
 from .files import File, Files
+from .sealing import CONF as SEALED_CONF
+from .sealing import PROPERTY, LakeKey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -239,6 +241,11 @@ class Version:
 
     def messages(self, spark: SparkSession, paths: Sequence[str] | None = None) -> DataFrame:
         """Its messages in Spark: all, or those in some of its files (as the table's log names them)."""
+        rows = self.stored(spark, paths)
+        return rows if self.lake.key is None else self.lake.key.opened(rows)
+
+    def stored(self, spark: SparkSession, paths: Sequence[str] | None = None) -> DataFrame:
+        """The same as they lie there: sealed, in a lake that is."""
         wanted = self.files().column("path").to_pylist() if paths is None else paths
         columns = SCHEMA.names
         if not wanted:
@@ -249,13 +256,29 @@ class Version:
 
 
 class Lake:
-    """A lake by its place: a folder, or an address; `storage` are delta-rs's options for it."""
+    """A lake by its place: a folder, or an address; `storage` are delta-rs's options for it.
 
-    def __init__(self, place: str, storage: Mapping[str, str] | None = None, *, clock: Clock | None = None) -> None:
+    With `key` (`file:PATH`, `env:NAME`, `command:PROGRAM ARGS`) it is one whose messages are sealed (sealing.py).
+    """
+
+    def __init__(
+        self,
+        place: str,
+        storage: Mapping[str, str] | None = None,
+        *,
+        key: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.key = None if key is None else LakeKey(key)
         self.storage = dict(storage or {})
         self.files = Files(place, self.storage)
         self.uri = f"{self.files.root}/{TABLE}"
         self.clock = clock or SystemClock()
+
+    @property
+    def session_conf(self) -> Mapping[str, str]:
+        """What it wants of a Spark session that is started for it."""
+        return {} if self.key is None else SEALED_CONF
 
     def create(self) -> None:
         """Makes the table where there is none."""
@@ -268,18 +291,33 @@ class Lake:
                 partition_by=list(PARTITIONED_BY),
                 name="messages",
                 description="Messages archived by Duly, a row a message.",
+                configuration=None if self.key is None else {PROPERTY: self.key.name},
                 storage_options=self.storage,
+                # The property is none that Delta knows.
+                raise_if_key_not_exists=False,
             )
 
     def newest(self) -> Version:
-        """The table as it is now. Raises NotFound, and IncompatibleLake for a table that is no lake of ours."""
+        """The table as it is now. Raises NotFound, IncompatibleLake for a table that is no lake of ours, and Sealed
+        for one that is sealed with another key.
+        """
         with _explained(self.uri):
             try:
                 table = DeltaTable(self.uri, storage_options=self.storage)
             except TableNotFoundError as error:
                 raise NotFound(f"There is no lake at {self.uri}. `duly pipeline archive --lake` makes one.") from error
             _check_schema(self.uri, table)
+            self._check_key(table)
             return Version(self, table)
+
+    def _check_key(self, table: DeltaTable) -> None:
+        sealed = table.metadata().configuration.get(PROPERTY)
+        if sealed is None and self.key is not None:
+            raise InvalidArgument(f"The lake at {self.uri} lies in the clear. For one that is sealed, make another.")
+        if sealed is not None and self.key is None:
+            raise Sealed(f"The lake at {self.uri} is sealed: say where its key is (--lake-key, DULY_LAKE_KEY).")
+        if sealed is not None and self.key is not None:
+            self.key.check(sealed)
 
     def begin_round(self) -> Round:
         """A folder of its own to write into."""

@@ -1,8 +1,8 @@
 """Whether the lake has what it should: read back from a committed version, before any watermark moves.
 
 Of each range: every offset once (from `whole` on), none outside, and every payload with the checksum that was made
-where the log was read. Offsets are counted as bits, 64 of them a number: looking for duplicates costs little more than
-counting. (Spark's own bitmaps would be sorted for.)
+where the log was read (in a sealed lake, where it was sealed). Offsets are counted as bits, 64 of them a number:
+looking for duplicates costs little more than counting. (Spark's own bitmaps would be sorted for.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _measured(spark: SparkSession, version: Version, ranges: Sequence[Range]) ->
     wanted = spark.createDataFrame(
         bounds, "incarnation string, tenant string, partition_id bigint, `begin` bigint, `end` bigint, whole bigint"
     )
-    messages = version.messages(spark, version.paths_of(ranges))
+    messages = version.stored(spark, version.paths_of(ranges))
     inside = messages.join(f.broadcast(wanted), list(_KEY)).where("offset >= `begin` AND offset < `end`")
     failed = ~f.col("checksum").eqNullSafe(f.crc32("payload"))
     bits = inside.groupBy(*_KEY, f.expr("offset div 64").alias("bucket")).agg(

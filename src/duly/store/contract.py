@@ -405,6 +405,8 @@ class Aftermath(msgspec.Struct):
     rings: set[int] = msgspec.field(default_factory=set)
     # Space was freed inside the store; the device has yet to get it.
     freed: bool = False
+    # By how much the sum of the audit's chains was changed (engine/chain.py).
+    audited: int = 0
 
 
 class Transaction(Protocol):

@@ -193,6 +193,9 @@ class Archiver:
 
     def _write(self, planned: Plan, uri: str) -> None:
         messages = _messages(self._spark, self._store, planned)
+        if self._lake.key is not None:
+            # Before the rest: what is sorted may come to lie in files of Spark's.
+            messages = self._lake.key.sealed(messages)
         # Each topic's files have their messages in the order of the log; Spark's writer finds its own order given.
         ordered = messages.select(*SCHEMA.names).sortWithinPartitions(*_ORDER)
         ordered.write.partitionBy(*PARTITIONED_BY).options(**_FILES).parquet(uri)

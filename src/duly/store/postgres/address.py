@@ -27,7 +27,9 @@ class Address:
         try:
             found = conninfo.conninfo_to_dict(self.url)
         except psycopg.Error as error:
-            raise InvalidArgument(f"This is no address of a PostgreSQL database: {str(error).strip()}") from error
+            # What it quotes may be the password, or the whole address with it.
+            why = str(error).partition('"')[0].strip(": \n")
+            raise InvalidArgument(f"This is no address of a PostgreSQL database: {why}.") from None
         self.database = str(found.get("dbname") or "")
         self.shown = f"postgresql://{found.get('host') or ''}/{self.database}?schema={self.schema}"
         self._given = found

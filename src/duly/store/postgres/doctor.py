@@ -8,7 +8,7 @@ the server itself is in server.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import psycopg
 
 from ...clock import ClockReading
 from ...engine.block import KEPT, Place, decode
+from ...engine.seal import bound_to
 from ...engine.secrets import Keyring
 from ...errors import CorruptBlock, IncompatibleStore, Sealed
 from ...health import Finding
@@ -27,6 +28,13 @@ from .server import drift, look_at_server
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _BLOCKS_A_PAGE = 16
+_MAIL: sealed.Values = (
+    (
+        "mail",
+        "SELECT t.tenant, i.data, NULL, i.topic, i.kind FROM inbox AS i JOIN topic AS t ON t.id = i.topic",
+        lambda *place: bound_to("mail", *place),
+    ),
+)
 _RUN_BLOCKS_A_PAGE = 64
 _UNREADABLE = (CorruptBlock, IncompatibleStore, ValueError)
 
@@ -97,7 +105,7 @@ SELECT r.topic, r.id
 def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
     ask = partial(_ask, connection)
-    opened = yield from _opened(connection, keyring)
+    opened = sealed.Opening(keyring, ask, "")
     checks: list[Callable[[Connection], Iterator[Finding]]] = [
         look_at_server,
         _paused,
@@ -109,8 +117,9 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring:
         partial(_blocks, opened=opened),
         partial(_kept, opened=opened),
         _chunks,
+        lambda _: sealed.stages(opened, ask, ""),
         partial(_runs, opened=opened),
-        lambda _: sealed.values(opened, ask, ""),
+        lambda _: sealed.values(opened, ask, "", _MAIL),
         _ids,
         _references,
         _ends,
@@ -122,17 +131,6 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring:
             raise
         except (psycopg.Error, ValueError, TypeError) as error:
             yield found.unreadable(error, "The store")
-
-
-def _opened(connection: Connection, keyring: Keyring) -> Generator[Finding, None, sealed.Opening]:
-    """What opens sealed things. Where that cannot be read either it opens none, and everything else is looked at."""
-    try:
-        return sealed.opening(keyring, partial(_ask, connection), "")
-    except psycopg.OperationalError:
-        raise
-    except (psycopg.Error, ValueError, TypeError) as error:
-        yield found.unreadable(error, "The table of secrets")
-        return sealed.Opening(keyring, [], {})
 
 
 def _ask(connection: Connection, text: str) -> list[tuple[Any, ...]]:
@@ -210,7 +208,9 @@ def _kept(connection: Connection, opened: sealed.Opening) -> Iterator[Finding]:
     for tenant, partition in _partitions(connection):
         for offset, stored in _paged(connection, "kept", '"offset"', partition):
             try:
-                decode(Place(tenant, partition, offset), stored, unseal=opened.unseal, bound=KEPT)
+                block = decode(Place(tenant, partition, offset), stored, unseal=opened.unseal, bound=KEPT)
+                if (forged := opened.forged(block.place, stored, block.published_at)) is not None:
+                    yield forged
             except Sealed:
                 continue
             except _UNREADABLE as error:
@@ -259,7 +259,7 @@ def _runs(connection: Connection, opened: sealed.Opening) -> Iterator[Finding]:
             fault: Finding | None
             try:
                 place = Place(tenant, partition, 0)
-                fault = found.check_run_block(place, run, index, entries=entries, stored=stored, unseal=opened.unseal)
+                fault = found.check_run_block(place, run, index, entries=entries, stored=stored, opened=opened)
             except _UNREADABLE as error:
                 fault = found.bad_run(str(error))
             if fault is None:

@@ -39,6 +39,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from ...clock import Clock, monotonic_s
+from ...engine.audit import end_chains
 from ...engine.claim import claim
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Publish
@@ -449,6 +450,7 @@ class PostgresWriter:
                 if not jobs:
                     jobs += self._take(seat)
                 tx = self._work(tx, seat, jobs)
+                end_chains(tx)
                 write_records(tx)
                 if any(_is_repeated(job) for job in jobs):
                     # One that found its batch stored wrote nothing, and would not wait for the standby to have that.

@@ -8,9 +8,9 @@ from typing import Any
 from ...engine.block import OF_A_RUN, Place, decode
 from ...engine.entries import decode_entries, place_of
 from ...engine.ids import is_whole
-from ...engine.seal import Unseal
 from ...errors import Sealed
 from ...health import Finding
+from .sealed_examination import Opening
 
 _CLOCK_BEHIND_MS_WARN = 1000
 
@@ -75,19 +75,19 @@ def good_runs(count: int) -> Finding:
 
 
 def check_run_block(
-    place: Place, run: int, index: int, *, entries: object, stored: object, unseal: Unseal
+    place: Place, run: int, index: int, *, entries: object, stored: Any, opened: Opening
 ) -> Finding | None:
     """Whether a block of a run is whole: None. Raises CorruptBlock."""
     found = decode_entries(entries, place_of(run, index), partition=place.partition, run=run)
     where = Place(place.tenant, place.partition, place_of(run, index))
     try:
-        block = decode(where, stored, unseal=unseal, bound=OF_A_RUN)
+        block = decode(where, stored, unseal=opened.unseal, bound=OF_A_RUN)
     except Sealed:
         # Its checksum is right, and there is no key to look further.
         return None
     if block.count != len(found):
         return bad_run(f"Block {index} of run {run} has {len(found)} entries for {block.count} messages.")
-    return None
+    return opened.forged_run(place, stored, found.seq.tolist())
 
 
 def pieces_of_nobody(count: int, size: int) -> Iterator[Finding]:

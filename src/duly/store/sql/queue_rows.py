@@ -20,7 +20,7 @@ from ..contract import (
     WaitRow,
 )
 from .rows import values_of
-from .secret_rows import SecretRows
+from .secret_rows import BROKEN_HISTORY, SecretRows
 
 # What is erased with a queue's partition.
 OF_A_QUEUE = (
@@ -153,7 +153,8 @@ class QueueRows(SecretRows):
         row = LooseRow(*stored)
         if row.history is None:
             return row
-        return replace(row, history=self._opened(tenant_id, row.history, "loose", row.partition, row.offset))
+        place = ("loose", row.partition, row.offset)
+        return replace(row, history=self._opened(tenant_id, row.history, *place, instead=BROKEN_HISTORY))
 
     def loose_due(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LooseRow]:
         rows = self._rows("loose_due", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)

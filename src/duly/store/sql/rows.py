@@ -16,8 +16,8 @@ from ...engine.secrets import Keyring
 from ..contract import Aftermath
 from .stored import StoredBytes
 
-# Where memory, new things, events, rings and bytes stored stood.
-Mark = tuple[int, int, tuple[int, int], set[int], dict[int, int]]
+# Where memory, new things, events, rings, bytes stored and the audit stood.
+Mark = tuple[int, int, tuple[int, int], set[int], dict[int, int], int]
 
 
 class Rows:
@@ -100,8 +100,9 @@ class Rows:
         """A savepoint, with everything that is kept beside the rows."""
         self._savepoint()
         memory = 0 if self._memory is None else self._memory.mark()
-        told = (len(self.aftermath.events), len(self.aftermath.records))
-        return memory, len(self._new), told, set(self.aftermath.rings), dict(self.aftermath.stored)
+        after = self.aftermath
+        told = (len(after.events), len(after.records))
+        return memory, len(self._new), told, set(after.rings), dict(after.stored), after.audited
 
     def release(self) -> None:
         """Keeps what was done since the last mark."""
@@ -111,7 +112,7 @@ class Rows:
         """Undoes what was done since the mark."""
         self._savepoint_undo()
         self._cache.clear()
-        memory, blocks, (events, records), rings, stored = mark
+        memory, blocks, (events, records), rings, stored, audited = mark
         if self._memory is not None:
             self._memory.undo_to(memory)
         for key in list(self._new)[blocks:]:
@@ -120,6 +121,7 @@ class Rows:
         del self.aftermath.records[records:]
         self.aftermath.rings = rings
         self.aftermath.stored = stored
+        self.aftermath.audited = audited
 
 
 def values_of(row: msgspec.Struct) -> dict[str, Any]:

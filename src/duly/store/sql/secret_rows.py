@@ -9,13 +9,20 @@ from typing import Any
 
 import msgspec
 
+from ...engine.lease import add_failure
 from ...engine.memory import BlockCache, Memory
 from ...engine.seal import Seal, bound_to, open_value
 from ...engine.secrets import Keyring, Shredded
 from ...errors import CorruptBlock, Sealed
+from ...message import Failure
 from ..contract import SecretRow
 from .rows import Rows
 from .stored import StoredBytes
+
+# Goes on with what fails from now on: what is written next takes the place of what was broken.
+BROKEN_HISTORY = add_failure(
+    None, Failure(0, 0, "corrupt", "(the seal of what was before is broken: run `duly doctor`)", "")
+)
 
 
 def encrypts(settings: str) -> bool:
@@ -64,6 +71,8 @@ class SecretRows(Rows):
         for row in self.secrets(tenant_id):
             self.remember(("unseal", tenant_id, row.version), None)
         self._rows("secret_shred", tenant=tenant_id)
+        # What it was lies on in SQLite's log, which is copied and cut when space was freed.
+        self.aftermath.freed = True
         # What was opened lies there in the clear.
         self._cache.clear()
 
@@ -102,11 +111,16 @@ class SecretRows(Rows):
         return content if seal is None or content is None else seal.seal_value(content, bound_to(*place))
 
     def _opened(self, tenant_id: int, stored: Any, *place: int | str, instead: Any = None) -> Any:
-        """What a column holds; `instead`, if nobody can open it: what stands beside it is served (see the doctor)."""
+        """What a column holds; `instead`, where its seal is broken: what stands beside it is served (see the doctor).
+
+        None: it was shredded.
+        """
         try:
             return open_value(stored, tenant_id, bound_to(*place), self.unseal)
-        except (CorruptBlock, Shredded):
+        except CorruptBlock:
             return instead
+        except Shredded:
+            return None
 
     def unseal(self, tenant_id: int, version: int) -> Seal:
         key = ("unseal", tenant_id, version)

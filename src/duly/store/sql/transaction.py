@@ -12,6 +12,7 @@ from ...engine.block import KEPT, Block, Place, decode
 from ...engine.seal import bound_to, open_value
 from ...engine.secrets import Shredded
 from ...errors import CorruptBlock, StoreError
+from ...events import Event
 from ...tenant import TenantSettings
 from ...topic import GroupSettings, TopicSettings
 from ..contract import (
@@ -28,7 +29,7 @@ from ..contract import (
 )
 from .audit_rows import AuditRows
 from .principal_rows import PrincipalRows
-from .secret_rows import encrypts
+from .secret_rows import BROKEN_HISTORY, encrypts
 from .stage_rows import StageRows
 
 # How stale a consumer's "last seen" may be: one that gets messages, and one that only waits.
@@ -439,7 +440,7 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
         if row.history is None:
             return row
         place = ("lease", row.partition, row.group, row.base)
-        return replace(row, history=self._opened(row.tenant_id, row.history, *place))
+        return replace(row, history=self._opened(row.tenant_id, row.history, *place, instead=BROKEN_HISTORY))
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._rows("lease_settle", id=row.id, settled=settled, live=live)
@@ -501,10 +502,13 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
         if not isinstance(row.reason, bytes) and row.history is None:
             return row
         tenant_id, place = row.tenant_id, _place(row)
-        reason: Any = self._opened(tenant_id, row.reason, "dead", *place, instead=_BROKEN)
+        reason: Any = self._opened(tenant_id, row.reason, "dead", *place)
         if isinstance(reason, bytes):
             reason = reason.decode("utf-8", "surrogatepass")
-        return replace(row, reason=reason, history=self._opened(tenant_id, row.history, "dead history", *place))
+        elif reason is None:
+            reason = _BROKEN
+        history = self._opened(tenant_id, row.history, "dead history", *place, instead=BROKEN_HISTORY)
+        return replace(row, reason=reason, history=history)
 
     def dead_delete(self, row: DeadRow) -> None:
         self._rows("dead_delete", tenant=row.tenant_id, partition=row.partition, grp=row.group, offset=row.offset)
@@ -555,12 +559,24 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
 
     def event_rows_of(self, tenant_id: int) -> Iterator[bytes]:
         for (data,) in self._rows("event_rows_of", tenant=tenant_id):
-            yield self._opened(tenant_id, data, "events", tenant_id, instead=_NO_EVENTS)
+            yield self._events_in(tenant_id, data)
 
     def _events(self, row: EventRow) -> EventRow:
-        """A row of events, opened; of what nobody can read any more there are none."""
-        data = self._opened(row.tenant_id, row.data, "events", row.tenant_id, instead=_NO_EVENTS)
+        data = self._events_in(row.tenant_id, row.data)
         return row if data is row.data else replace(row, data=data)
+
+    def _events_in(self, tenant_id: int, stored: bytes) -> bytes:
+        """A row of events, opened. Of what nobody can read any more there are none; of what is broken, that it is."""
+        try:
+            events: bytes = open_value(stored, tenant_id, bound_to("events", tenant_id), self.unseal)
+        except Shredded:
+            return _NO_EVENTS
+        except CorruptBlock as error:
+            # Once packed it shows no more in the row: here it has to be told.
+            told = Event("events_corrupt", self.now_ms, self.tenant_name(tenant_id), facts={"why": str(error)})
+            self.aftermath.events.append(told)
+            return msgspec.json.encode([told])
+        return events
 
     # Chores
 

@@ -6,7 +6,7 @@ It only reads, on a connection of its own, while everyone else goes on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ _WAL_BYTES_WARN = 512 * 1024 * 1024
 def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyring) -> Iterator[Finding]:
     """Looks at everything, the quick things first."""
     ask = connection.execute
-    opened = yield from _opened(connection, keyring)
+    opened = sealed.Opening(keyring, ask, _PREFIX)
     checks: list[Callable[[apsw.Connection], Iterator[Finding]]] = [
         _settings,
         _paused,
@@ -37,6 +37,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyrin
         lambda _: sealed.keys(opened, ask, _PREFIX),
         partial(_blocks, opened=opened),
         _chunks,
+        lambda _: sealed.stages(opened, ask, _PREFIX),
         partial(_runs, opened=opened),
         lambda _: sealed.values(opened, ask, _PREFIX),
         _ids,
@@ -51,15 +52,6 @@ def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyrin
         except (apsw.Error, ValueError, TypeError) as error:
             # A flipped bit can also leave nothing, or text, where a number belongs.
             yield found.unreadable(error, "The file")
-
-
-def _opened(connection: apsw.Connection, keyring: Keyring) -> Generator[Finding, None, sealed.Opening]:
-    """What opens sealed things. Where that cannot be read either it opens none, and everything else is looked at."""
-    try:
-        return sealed.opening(keyring, connection.execute, _PREFIX)
-    except (apsw.Error, ValueError, TypeError) as error:
-        yield found.unreadable(error, "The table of secrets")
-        return sealed.Opening(keyring, [], {})
 
 
 def _value(connection: apsw.Connection, statement: str) -> Any:
@@ -195,9 +187,9 @@ def _blocks(connection: apsw.Connection, opened: sealed.Opening) -> Iterator[Fin
                 yield found.bad_block(str(error))
                 continue
             good += 1
+            if (forged := opened.forged(block.place, data, block.published_at)) is not None:
+                yield forged
             if query == "block_places":
-                if (forged := opened.forged(block.place, data, block.published_at)) is not None:
-                    yield forged
                 expected = following.get((tenant, partition), first_offsets.get(partition, at))
                 if at > expected and partition not in queues:
                     yield found.missing_offsets(partition, expected, at)
@@ -245,7 +237,7 @@ def _runs(connection: apsw.Connection, opened: sealed.Opening) -> Iterator[Findi
                     index,
                     entries=entries,
                     stored=row and row[0],
-                    unseal=opened.unseal,
+                    opened=opened,
                 )
             except (CorruptBlock, IncompatibleStore, apsw.Error, ValueError) as error:
                 if _is_gone(connection, "run_still", {"run": run, "idx": index}):

@@ -154,6 +154,8 @@ class SqliteStore:
             self._anchor.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         connection = self._open()
         connection.execute("PRAGMA synchronous = FULL")
+        # A data key that was shredded must not lie on in its page. It costs no page more.
+        connection.execute("PRAGMA secure_delete = FAST")
         connection.set_busy_timeout(0)
         # After a burst the WAL shrinks back to this.
         connection.execute("PRAGMA journal_size_limit = 16777216")

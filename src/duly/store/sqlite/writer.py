@@ -40,6 +40,7 @@ from typing import Any, NoReturn
 import apsw
 
 from ...clock import Clock, monotonic_s
+from ...engine.audit import end_chains
 from ...engine.fair_queue import FairQueue
 from ...engine.memory import BlockCache, Memory
 from ...engine.record import write_records
@@ -435,6 +436,7 @@ class Writer:
         """Runs the jobs and commits. Raises one of our errors when nothing was stored."""
         try:
             tx = self._work(connection, jobs, patience_s)
+            end_chains(tx)
             write_records(tx)
             self._mark_time(tx)
         except _Locked:
@@ -505,6 +507,7 @@ class Writer:
             return
         try:
             self._mark_time(hold.tx)
+            end_chains(hold.tx)
             write_records(hold.tx)
             self._commit(hold.connection, hold.tx)
             hold.kept = True
