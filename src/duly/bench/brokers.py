@@ -54,15 +54,21 @@ def own_broker(store: str | Path, *options: str) -> Iterator[str]:
 
 
 @contextmanager
-def own_tls_broker(store: Path) -> Iterator[tuple[str, duly.Tls]]:
-    """The same with TLS, and certificates made beside the store; its address, and what a client needs there."""
+def own_guarded_broker(store: Path) -> Iterator[duly.Client]:
+    """The same with TLS, by certificates made beside the store, and with keys; a client that has what it takes."""
     from duly.certificates import make_development_certificates
 
     folder = store.parent / "certs"
     make_development_certificates(str(folder))
+    with duly.connect(store) as home:
+        home.put_principal("bench", [duly.Grant("*")])
+        key = home.create_key("bench")
     files = ["--tls-cert", str(folder / "server.pem"), "--tls-key", str(folder / "server.key")]
-    with own_broker(store, *files) as url:
-        yield url, duly.Tls(ca=folder / "ca.pem")
+    with (
+        own_broker(store, *files) as url,
+        duly.connect(url, tls=duly.Tls(ca=folder / "ca.pem"), token=key.secret) as client,
+    ):
+        yield client
 
 
 @contextmanager

@@ -54,14 +54,14 @@ def lifecycle(
     encrypted: Annotated[
         bool, typer.Option("--encrypted", help="For an encrypted tenant, beside the same for a plain one.")
     ] = False,
-    tls: Annotated[bool, typer.Option("--tls", help="With --broker: with TLS, beside a broker without.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="With --broker: with TLS and keys, beside one without.")] = False,
     folder: Folder = Path("."),
     as_json: Json = False,
 ) -> None:
     """Publish, claim and ack; beside it the floor: the same bytes written and synced by a bare loop.
 
-    Through a broker it is the same in this process that is beside it, in turns; with --tls a broker without TLS; for an
-    encrypted tenant, the same for a plain one.
+    Through a broker it is the same in this process that is beside it, in turns; with --tls a broker without TLS and
+    keys; for an encrypted tenant, the same for a plain one.
 
     Example: duly bench lifecycle --kind queue --batch 1000 --messages 1000000 --json
     """
@@ -117,16 +117,15 @@ def _lifecycle_here(client: duly.Client, folder: Path, load: Load | QueueLoad) -
 
 
 def _lifecycle_tls(path: Path, load: Load | QueueLoad) -> dict[str, float]:
-    """Through a broker with TLS and one without, in turns."""
-    from duly.bench.brokers import own_broker, own_tls_broker
+    """Through a broker with TLS and keys and one without either, in turns."""
+    from duly.bench.brokers import own_broker, own_guarded_broker
 
     with (
         own_broker(path.parent / "plain.duly") as url,
-        own_tls_broker(path.parent / "tls.duly") as (tls_url, tls),
+        own_guarded_broker(path.parent / "guarded.duly") as guarded,
         duly.connect(url) as plain,
-        duly.connect(tls_url, tls=tls) as secure,
     ):
-        figures = _lifecycle_through(secure, plain, load)
+        figures = _lifecycle_through(guarded, plain, load)
     return {name.replace("embedded", "plain"): value for name, value in figures.items()}
 
 
