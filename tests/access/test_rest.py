@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from typing import Any
 
 import httpx
@@ -199,6 +200,35 @@ def test_what_is_not_theirs_is_answered_as_what_is_not_there(place: Place, name:
         ours, others = ({**one.headers, "content-length": "", "date": ""} for one in (hidden, missing))
         assert ours == others
         assert ask(narrow, one, "absent").content == missing.content
+
+
+def test_to_refuse_takes_no_look_so_its_time_tells_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.store.create_topic("theirs", kind="queue")
+    grants = [duly.Grant(grant.action, "mine*") for grant in ALL if grant.action not in ("keys", "audit")]
+    token = place.key("narrow", *grants)
+    store = place.broker._home.store
+    looks: list[str] = []
+    for way in ("read", "write", "submit"):
+        before = getattr(store, way)
+
+        def noted(*args: Any, way: str = way, before: Any = before, **more: Any) -> Any:
+            # The caretaker looks after the store, whoever asks what.
+            if threading.current_thread().name != "duly-caretaker":
+                looks.append(way)
+            return before(*args, **more)
+
+        monkeypatch.setattr(store, way, noted)
+    # What was denied is written down later, all that was denied alike.
+    place.broker.on_denied = lambda *_: None
+    with place.http(token) as client:
+        assert client.get("/v1/topics/mine").status_code == 404
+        assert "read" in looks
+        for one in GUARDED:
+            if "{topic}" in one.path:
+                client.get("/v1/topics")
+                looks.clear()
+                assert (ask(client, one, "theirs").status_code, ask(client, one, "absent").status_code) == (404, 404)
+                assert looks == [], one.name
 
 
 @pytest.mark.parametrize("call", ["held", "release"])
