@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer
@@ -50,8 +52,11 @@ def words(line: str) -> list[str]:
 
 
 def run(*args: str, stdin: bytes | str | None = None, env: dict[str, str] | None = None) -> Ran:
-    """Runs `duly` in this process, with a terminal wide enough that nothing is cut."""
-    with pytest.MonkeyPatch.context() as patched:
+    """Runs `duly` in this process, with a terminal wide enough that nothing is cut.
+
+    What it sets in the environment for processes that it starts is gone afterwards, as if it had been one itself.
+    """
+    with pytest.MonkeyPatch.context() as patched, mock.patch.dict(os.environ):
         patched.setattr("typer.testing._get_command", lambda _: PROGRAM)
         result = CliRunner().invoke(app, args, input=stdin, env={"COLUMNS": "200", **(env or {})})
     return Ran(result.exit_code, result.stdout, result.stderr)
