@@ -104,6 +104,7 @@ def test_keys_are_made_listed_rotated_and_revoked_by_hand(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     first = ok("keys", "create", "--operator", "--json").lines[0]
     assert first["principal"] == "operator"
+    assert "Those of operators: --operator" in ok("keys", "list").err
     grants = ("--grant", "publish:orders*", "--own", "cancel")
     made = ok("keys", "create", "shop", *grants, "--ttl", "90d", "--json").lines[0]
     (listed,) = ok("keys", "list", "--json").lines

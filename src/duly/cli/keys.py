@@ -138,7 +138,15 @@ def list_keys(
         found, now_ms = client.list_keys(principal, operator=operator), round(client.clock().now.timestamp() * 1000)
     columns = ("key", "principal", "note", "created", "ends", "last used", "state")
     rows = [(_key_document(key), _key_cells(key, now_ms)) for key in found]
-    session.show.rows(columns, rows, empty="No keys. Make one with: duly keys create PRINCIPAL --grant ACTION")
+    empty = _none("keys", "duly keys create PRINCIPAL --grant ACTION", operator=operator)
+    session.show.rows(columns, rows, empty=empty)
+
+
+def _none(what: str, make: str, *, operator: bool) -> str:
+    """Whose there are none: who has just made an operator's key must not think that it is gone."""
+    if operator:
+        return f"No {what} of operators. Make one with: {make} --operator"
+    return f"No {what} of this tenant. Make one with: {make}. Those of operators: --operator"
 
 
 def _key_cells(key: Key, now_ms: int) -> tuple[str, ...]:
@@ -216,7 +224,7 @@ def list_principals(session: Session, operator: Operator = False) -> None:
     with session.client() as client:
         found = client.list_principals(operator=operator)
     rows = [(_principal_document(one), (one.name, _grants_text(one), ", ".join(one.certificates))) for one in found]
-    empty = "No principals. Make one with: duly principals put NAME --grant ACTION"
+    empty = _none("principals", "duly principals put NAME --grant ACTION", operator=operator)
     session.show.rows(("principal", "grants", "certificates"), rows, empty=empty)
 
 
