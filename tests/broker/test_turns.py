@@ -8,7 +8,7 @@ import duly
 from duly.broker.entry import Entry
 from duly.clock import monotonic_s
 from duly.engine.claimed import Claim, Claimed
-from duly.engine.settling import Settle, Token
+from duly.engine.verdict import Settle, Token
 from tests.conftest import scaled
 from tests.store.patience import eventually
 

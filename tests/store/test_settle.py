@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import duly
-from duly.engine.settling import Settle, Token
+from duly.engine.verdict import Settle, Token
 
 from .patience import eventually
 

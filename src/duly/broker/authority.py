@@ -48,7 +48,7 @@ from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.retain import Chores
 from ..engine.settle import Held, ReleaseConsumer
-from ..engine.settling import Settle
+from ..engine.verdict import Settle
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail
@@ -106,6 +106,10 @@ def _copies(command: Replay) -> str | None:
     return "publish" if command.copies else None
 
 
+def _acks(command: Claim) -> str | None:
+    return "settle" if command.acks is not None else None
+
+
 def _of_operators(command: ListAudit) -> str | None:
     return "store" if command.operators else None
 
@@ -116,7 +120,7 @@ RIGHTS: dict[type | str, Right] = {
     Stage: Right("publish"),
     CommitStages: Right("publish"),
     DropStages: Right("publish"),
-    Claim: Right("claim"),
+    Claim: Right("claim", also=_acks),
     Held: Right("claim", "topics"),
     Settle: Right("settle"),
     ReleaseConsumer: Right("settle", "topics"),

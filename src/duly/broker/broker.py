@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 from ..client.embedded import Embedded
 from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
-from ..engine.claimed import Claim, Claimed
+from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.operations import WRITES
 from ..engine.publish import Publish
 from ..engine.stage import CommitStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
+from ..engine.verdict import Verdicts
 from ..errors import Closed, Error, InvalidArgument, NotReady, Timeout
 from ..events import Listener
 from ..grants import NOBODY, By
@@ -59,9 +60,9 @@ class MeteredWatch:
         self._meters = meters
         self._tenant = tenant
 
-    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+    def claim(self, max_messages: int, *, deadline: float | None, acks: Acks | None = None) -> Claimed:
         self._meters.check_claim(self._tenant)
-        claimed = self._watch.claim(max_messages, deadline=deadline)
+        claimed = self._watch.claim(max_messages, deadline=deadline, acks=acks)
         self._meters.claimed(self._tenant, claimed.count)
         return claimed
 
@@ -182,11 +183,18 @@ class Broker:
     def _claim(
         self, command: Claim, wait_until: float | None, deadline: float | None, is_gone: Callable[[], bool]
     ) -> Claimed:
+        claimed: Claimed
         if not self.room.is_waited_at(command):
-            claimed: Claimed = self._home.do(command, deadline=deadline)
-            if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
+            claimed = self._home.do(command, deadline=deadline)
+            if claimed.parcels or command.acks is not None or wait_until is None or monotonic_s() >= wait_until:
                 return claimed
-        return self._claim_in_turn(command, wait_until, is_gone)
+        if command.acks is None:
+            return self._claim_in_turn(command, wait_until, is_gone)
+        # Whoever stands at the desk comes first; what is done with does not wait for that.
+        verdicts: Verdicts = self._home.do(command.settle, deadline=deadline)
+        claimed = self._claim_in_turn(replace(command, acks=None), None, is_gone)
+        claimed.settled = verdicts
+        return claimed
 
     def _claim_in_turn(self, command: Claim, wait_until: float | None, is_gone: Callable[[], bool]) -> Claimed:
         answers: list[Claimed | Exception] = []

@@ -36,7 +36,7 @@ from typing import Any
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import WRITES
-from ..engine.settling import Settle, Token
+from ..engine.verdict import Settle, Token
 from ..errors import Busy, Closed, Error
 from ..events import log
 from ..limits import LIMITS

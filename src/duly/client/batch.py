@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..clock import Duration, from_ms
 from ..engine.claimed import Claimed, Parcel
-from ..engine.settling import Token, Verdicts
+from ..engine.verdict import Token, Verdicts
 from ..errors import LeaseLost
 from ..interrupt import SHIELD
 from ..message import made_id

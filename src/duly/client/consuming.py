@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..clock import Duration, monotonic_s
 from ..engine.claimed import Claim
 from ..engine.settle import Held, ReleaseConsumer
-from ..engine.settling import Settle, Token, Verdicts
+from ..engine.verdict import Settle, Token, Verdicts
 from ..errors import InvalidArgument
 from ..interrupt import SHIELD
 from ..limits import LIMITS

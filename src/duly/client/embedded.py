@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ..clock import ClockReading, monotonic_s
 from ..engine.audit import NoteCall, note_calls
 from ..engine.audit_check import examine_audit
-from ..engine.claimed import Claim, Claimed
+from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.operations import READS, WRITES
 from ..engine.pause import is_paused
 from ..engine.publish import make_publish_id
@@ -90,8 +90,9 @@ class Embedded:
     def claim(self, command: Claim, *, wait_until: float | None, deadline: float | None) -> Claimed:
         watch = self.watch(command)
         while True:
-            claimed = watch.claim(command.max_messages, deadline=deadline)
-            if claimed.parcels or wait_until is None or monotonic_s() >= wait_until:
+            claimed = watch.claim(command.max_messages, deadline=deadline, acks=command.acks)
+            # What comes with acks does not wait: they are to be heard of.
+            if claimed.parcels or command.acks is not None or wait_until is None or monotonic_s() >= wait_until:
                 return claimed
             watch.wait(wait_until)
 
@@ -202,11 +203,12 @@ class EmbeddedWatch:
         self._ticket: Any = None
         self._next_due: int | None = None
 
-    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+    def claim(self, max_messages: int, *, deadline: float | None, acks: Acks | None = None) -> Claimed:
         with SHIELD:
             # Before looking: a ring between the look and the wait must not be missed.
             self._ticket = self._port.store.ticket(self._partitions) if self._partitions else None
-        claimed: Claimed = self._port.do(replace(self._command, max_messages=max_messages), deadline=deadline)
+        command = replace(self._command, max_messages=max_messages, acks=acks)
+        claimed: Claimed = self._port.do(command, deadline=deadline)
         self._partitions, self._next_due = claimed.partitions, claimed.next_due
         return claimed
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..clock import ClockReading
-from ..engine.claimed import Claim, Claimed
+from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
 from ..health import Finding
@@ -101,8 +101,8 @@ class Port(Protocol):
 class Watch(Protocol):
     """One consumer's eye on one group: looking takes what is due, waiting takes nothing."""
 
-    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
-        """Claims what is due now."""
+    def claim(self, max_messages: int, *, deadline: float | None, acks: Acks | None = None) -> Claimed:
+        """Claims what is due now, and before that acks what is done with."""
         ...
 
     def wait(self, deadline: float) -> None:

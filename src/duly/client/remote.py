@@ -6,7 +6,8 @@ What happens when the connection breaks while something is under way depends on 
     publish              sent again with its publish id: stored once, whatever happened. PublishUnknown at the end
     looking              asked again
     reading              goes on from the last message that came
-    claim                asked again; what the first may have got is due again when its lease ends
+    claim                asked again; what the first may have got is due again when its lease ends. Its acks are as
+                         those of settle
     stage, commit,       asked again: known by its number, and by the job's version
     replay
     settle               asked again; what was settled by the first counts as lost, and is not done twice
@@ -29,12 +30,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ..clock import HOST, ClockReading, monotonic_s
-from ..engine.claimed import Claim, Claimed
+from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.operations import READS
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, make_publish_id
 from ..engine.replay import Replay
 from ..engine.settle import Held
-from ..engine.settling import Settle
+from ..engine.verdict import Settle
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
@@ -133,6 +134,9 @@ class Remote:
         while True:
             left_s = 0.0 if wait_until is None else min(_WAIT_S, wait_until - monotonic_s())
             claimed = self._claim_once(command, max(0.0, left_s), deadline)
+            # What comes with acks is not asked for again, and does not wait: they are to be heard of.
+            if command.acks is not None:
+                return _without_parcels(claimed) if self._has_lapsed(claimed) else claimed
             if self._has_lapsed(claimed):
                 if monotonic_s() >= deadline:
                     raise Timeout(_TOO_LATE)
@@ -417,6 +421,8 @@ class Remote:
                 raise
             if not self._has_lapsed(claimed):
                 return line, claimed
+            if command.acks is not None:
+                return line, _without_parcels(claimed)
             if monotonic_s() >= deadline:
                 self._lines.give_back(line)
                 raise Timeout(_TOO_LATE)
@@ -454,10 +460,10 @@ class RemoteWatch:
         self._line: Line | None = None
         self._wakes = port.wakes
 
-    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+    def claim(self, max_messages: int, *, deadline: float | None, acks: Acks | None = None) -> Claimed:
         self._wakes = self._port.wakes
         until = monotonic_s() + 30 if deadline is None else deadline
-        command = replace(self._command, max_messages=max_messages)
+        command = replace(self._command, max_messages=max_messages, acks=acks)
         self._line, claimed = self._port.look(self._taken(), command, until)
         return claimed
 
@@ -474,6 +480,11 @@ class RemoteWatch:
     def __del__(self) -> None:
         if self._line is not None:
             self._port.drop(self._line)
+
+
+def _without_parcels(claimed: Claimed) -> Claimed:
+    """What a claim told, of which the messages came too late."""
+    return replace(claimed, parcels=[])
 
 
 def _counter_ms() -> float:

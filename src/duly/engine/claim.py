@@ -1,4 +1,9 @@
-"""claim: take due messages under a lease, from logs (log_claim.py) and from queues (queue_claim.py)."""
+"""claim: take due messages under a lease, from logs (log_claim.py) and from queues (queue_claim.py).
+
+A consumer that works batch by batch acks the last one with the next claim: one call and one commit instead of two. A
+claim that is refused acks nothing. One that fails after its acks (a corrupt block) got nothing, and says what became of
+them; whoever claims again is told of the failure.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +20,16 @@ from .find import find_group, find_topic
 from .log_claim import LogClaiming
 from .pause import is_paused, refuse_if_moved
 from .queue_claim import claim_queue
+from .settle import settle
+from .verdict import Verdicts
 
 
 def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exception]:
     """Serves every claim in turn."""
     answers: list[Claimed | Exception | None] = [None] * len(commands)
     on_queues: dict[int, tuple[TopicRow, GroupRow, list[int]]] = {}
+    on_logs: list[tuple[int, TopicRow, GroupRow]] = []
+    settled: dict[int, Verdicts] = {}
     # Those who claim together mostly claim the same.
     found: dict[tuple[str, str, str], tuple[TopicRow, GroupRow]] = {}
     for at, command in enumerate(commands):
@@ -30,18 +39,38 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
                 found[names] = _find(tx, *names)
             topic, group = found[names]
             _admit_consumer(tx, topic, group, command.consumer)
+            if command.acks is not None:
+                settled[at] = _ack(tx, command)
         except Error as error:
             answers[at] = error
         else:
             if topic.settings.kind == "log":
-                answers[at] = LogClaiming(tx, command, topic, group).run()
+                on_logs.append((at, topic, group))
             else:
                 on_queues.setdefault(topic.id, (topic, group, []))[2].append(at)
+    for at, topic, group in on_logs:
+        answers[at] = LogClaiming(tx, commands[at], topic, group).run()
     for topic, group, which in on_queues.values():
         served = claim_queue(tx, topic, group, [commands[at] for at in which])
         for at, answer in zip(which, served, strict=True):
             answers[at] = answer
+    for at, verdicts in settled.items():
+        answers[at] = _after_acks(tx, commands[at], answers[at], verdicts)
     return [answer for answer in answers if answer is not None]
+
+
+def _ack(tx: Transaction, command: Claim) -> Verdicts:
+    verdicts = settle(tx, [command.settle])[0]
+    if isinstance(verdicts, Exception):
+        raise verdicts
+    return verdicts
+
+
+def _after_acks(tx: Transaction, command: Claim, answer: Claimed | Exception | None, verdicts: Verdicts) -> Claimed:
+    if not isinstance(answer, Claimed):
+        answer = Claimed(command.topic, command.group, tx.incarnation, command.lease_ms or 0, 0)
+    answer.settled = verdicts
+    return answer
 
 
 def _find(tx: Transaction, tenant: str, name: str, group: str) -> tuple[TopicRow, GroupRow]:

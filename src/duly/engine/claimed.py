@@ -5,10 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from .block import Block
+from .verdict import Settle, Token, Verdicts
+
+
+class Acks(msgspec.Struct, frozen=True):
+    """Messages of the same group that are done with; `incarnation` is that of the store which leased them."""
+
+    incarnation: str
+    tokens: tuple[Token, ...]
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A consumer's wish. `lease_ms` None takes the group's."""
+    """A consumer's wish. `lease_ms` None takes the group's. `acks` are acked in the same transaction, before."""
 
     tenant: str
     topic: str
@@ -17,6 +25,13 @@ class Claim(msgspec.Struct, frozen=True):
     max_messages: int
     max_bytes: int
     lease_ms: int | None = None
+    acks: Acks | None = None
+
+    @property
+    def settle(self) -> Settle:
+        """The acks that come with it, as the command of their own that they could be."""
+        assert self.acks is not None
+        return Settle(self.tenant, self.acks.incarnation, self.topic, self.group, "ack", self.acks.tokens)
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -52,6 +67,8 @@ class Claimed(msgspec.Struct):
     parcels: list[Parcel] = msgspec.field(default_factory=list)
     partitions: tuple[int, ...] = ()
     next_due: int | None = None
+    # What became of the acks that came with the claim.
+    settled: Verdicts | None = None
 
     @property
     def count(self) -> int:

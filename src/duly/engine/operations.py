@@ -54,7 +54,7 @@ from .read import OffsetAt, Read, offsets_at, read
 from .replay import Replay, replay
 from .retain import Chores, run_chores
 from .settle import Held, ReleaseConsumer, held, release_consumer, settle
-from .settling import Settle
+from .verdict import Settle
 from .stage import CommitStages, DropStages, Stage, commit_stages, drop_stages, stage
 from .tail import Tail, tail
 from .tenants import (

@@ -10,7 +10,7 @@ from ..store.contract import WAITING, GroupRow, LeaseRow, TopicRow, Transaction
 from .lease import live_offsets, over
 from .queue_settle import QueueSettling
 from .record import of_lease, record
-from .settling import Settle, Token
+from .verdict import Settle, Token
 
 
 def release_rows(tx: Transaction, topic: TopicRow, group: GroupRow, rows: Iterable[LeaseRow]) -> int:

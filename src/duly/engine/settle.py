@@ -23,7 +23,8 @@ from .queue_settle import QueueSettling
 from .read import look_up
 from .record import record_claim
 from .release import release_rows
-from .settling import Settle, Settling, Verdicts
+from .settling import Settling
+from .verdict import Settle, Verdicts
 
 
 def settle(tx: Transaction, commands: Sequence[Settle]) -> list[Verdicts | Exception]:

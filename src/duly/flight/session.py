@@ -129,7 +129,8 @@ class Session:
         if request.name == "await":
             self._caller.wait(command, watch, monotonic_s() + min(request.wait_ms, _WAIT_MS_MAX) / 1000)
             return encode(None), None
-        claimed = watch.claim(command.max_messages, deadline=monotonic_s() + request.timeout_ms / 1000)
+        deadline = monotonic_s() + request.timeout_ms / 1000
+        claimed = watch.claim(command.max_messages, deadline=deadline, acks=command.acks)
         handed, batch = claims.to_wire(self._caller.holding(command, claimed), arrow=request.arrow)
         return encode(handed), batch
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 from ..clock import monotonic_s
 from ..engine.claimed import Claim, Claimed, Parcel
 from ..engine.settle import Held, ReleaseConsumer
-from ..engine.settling import Settle, Verdicts
+from ..engine.verdict import Settle, Verdicts
 from ..errors import LeaseLost, Timeout
 from ..limits import LIMITS
 from ..message import made_id

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..engine.settling import Token
+from ..engine.verdict import Token
 from .problems import Refused, invalid
 
 T = TypeVar("T")

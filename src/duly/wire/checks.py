@@ -101,6 +101,12 @@ def _token(token: Any, name: str) -> None:
     _some(LIMITS.claim_messages_max, _from_to(0, _WHOLE_MAX))(token.indexes, name)
 
 
+def _acks(acks: Any, _name: str) -> None:
+    if acks is not None:
+        _text(64)(acks.incarnation, "incarnation")
+        _some(LIMITS.claim_messages_max, _token)(acks.tokens, "tokens")
+
+
 def _pairs(pair: tuple[Any, int], name: str) -> None:
     _from_to(0, _WHOLE_MAX)(pair[1], name)
 
@@ -170,6 +176,7 @@ CHECKS: dict[str, Callable[[Any, str], None]] = {
     "reason": _text(LIMITS.reason_chars_max),
     "incarnation": _text(64),
     "verdict": _verdict,
+    "acks": _acks,
     "tokens": _some(LIMITS.claim_messages_max, _token),
     "ids": _some(LIMITS.batch_messages_max, _free),
     "id": _free,

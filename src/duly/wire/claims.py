@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ..engine.block import Block, Place
 from ..engine.claimed import Claimed, Parcel, Slice
 from ..engine.columns import ARROW_FROM, NAMES, Columns, arrow_schema, gather, join, listed, to_arrow, with_nulls
+from ..engine.verdict import Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +53,7 @@ class Handed(msgspec.Struct, frozen=True):
     lists: dict[str, list[Any]] | None = None
     names: tuple[str, ...] = ()
     packed: bytes | None = None
+    settled: Verdicts | None = None
 
 
 def to_wire(
@@ -67,6 +69,7 @@ def to_wire(
         claimed.expires_at,
         (),
         claimed.next_due,
+        settled=claimed.settled,
     )
     if not slices:
         return handed, None
@@ -151,6 +154,7 @@ def from_wire(handed: Handed, batch: pa.RecordBatch | None) -> Claimed:
         handed.expires_at,
         parcels,
         next_due=handed.next_due,
+        settled=handed.settled,
     )
 
 

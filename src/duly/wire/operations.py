@@ -43,7 +43,7 @@ from ..engine.publish import Publish
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.settle import Held, ReleaseConsumer
-from ..engine.settling import Settle, Verdicts
+from ..engine.verdict import Settle, Verdicts
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.tail import Tail, Tailed
 from ..engine.tenants import (

@@ -36,7 +36,7 @@ from ...engine.find import QUEUE_GROUP
 from ...engine.inquiry import Cancel, Move, cancel, move
 from ...engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_due, check_kind, check_sizes, check_stored, route
 from ...engine.seal import bound_to, is_sealed, open_value
-from ...engine.settling import Settle, Token, Verdicts
+from ...engine.verdict import Settle, Token, Verdicts
 from ...errors import GroupNotFound, InvalidArgument, TenantSuspended
 from ...grants import no_topic
 from ...message import MADE_ID_MARK, Receipt

@@ -37,7 +37,7 @@ from ...engine.publish import Publish, publish
 from ...engine.seal import Seal, bound_to
 from ...engine.secrets import Shredded
 from ...engine.settle import settle
-from ...engine.settling import Settle, Token, Verdicts
+from ...engine.verdict import Settle, Token, Verdicts
 from ...errors import CorruptBlock, Error, InvalidArgument
 from ...events import Event
 from ..contract import LEASED, LeaseRow, TopicRow, Transaction

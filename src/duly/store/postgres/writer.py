@@ -45,7 +45,7 @@ from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Publish
 from ...engine.record import write_records
 from ...engine.secrets import Keyring
-from ...engine.settling import Settle
+from ...engine.verdict import Settle
 from ...errors import Busy, Closed, Error, StoreError, Timeout, Unavailable
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
