@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import duly
 from duly.engine.block import Place as At
 from duly.engine.find import find_topic
@@ -85,3 +87,16 @@ def test_a_message_that_is_kept_alone_keeps_its_publisher(place: Place) -> None:
 
     found = home.store.write(keep, None, tenant="$test", cost=0, deadline=None)
     assert found == ["anna"] * 3 + ["bert"] * 3 + [""]
+
+
+def test_a_claim_that_acks_takes_the_grant_to_settle_too(place: Place) -> None:
+    stocked(place)
+    with place.connect(place.key("taker", duly.Grant("claim"))) as taker:
+        batch = taker.claim("jobs", max_messages=1)
+        with pytest.raises(duly.Denied):
+            taker.claim("jobs", max_messages=1, acks=batch)
+        assert place.store.describe_group("jobs", "queue").leased == 1
+        assert not batch[0].settled
+    with place.connect(place.key("worker", duly.Grant("claim"), duly.Grant("settle"))) as worker:
+        batch = worker.claim("jobs", max_messages=1)
+        assert worker.claim("jobs", max_messages=1, acks=batch).acked == duly.Settled(1)

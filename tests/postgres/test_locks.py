@@ -77,6 +77,24 @@ def test_two_transactions_settle_messages_of_one_lease_beside_each_other(
     assert app.ask("SELECT count(*) FROM duly.inbox") == [(0,)]
 
 
+def test_a_claim_that_acks_beside_an_open_transaction_leaves_its_verdict_and_is_served(
+    app: Application, q: duly.Client
+) -> None:
+    q.publish("jobs", messages(5))
+    held = q.claim("jobs", max_messages=3)
+    (open_one,) = begun(app, 1)
+    with at_once():
+        q.ack([held[0]], tx=open_one)
+        got = q.claim("jobs", max_messages=1, acks=[held[1]])
+        # Beside claims that have nothing to do with it, too.
+        more = q.claim("jobs", max_messages=1, acks=[held[2]])
+    assert (len(got), got.acked) == (1, duly.Settled(1))
+    assert (len(more), more.acked) == (1, duly.Settled(1))
+    open_one.commit()
+    assert states(q) == {"m3": "leased", "m4": "leased"}
+    assert app.ask("SELECT count(*) FROM duly.inbox") == [(0,)]
+
+
 def test_brokers_never_wait_for_an_open_transaction(app: Application, q: duly.Client) -> None:
     other = app.elsewhere("w2")
     rounds = scaled(10, 100)

@@ -148,6 +148,25 @@ def test_the_server_is_killed_and_restarted_under_traffic(postgres_server: Start
     assert len(traffic.acked) > 100
 
 
+def test_what_was_acked_with_a_claim_outlasts_the_server(postgres_server: Start) -> None:
+    """Claims alone are not waited for, and with a lazy server the last ones are lost: these are not."""
+    server = postgres_server(wal_writer_delay="10s")
+    with duly.connect(url_of(server)) as q:
+        q.create_topic("jobs", kind="queue", lease=600)
+        q.publish("jobs", [b"%d" % number for number in range(20)])
+        batch = q.claim("jobs", max_messages=5)
+        for _ in range(scaled(2, 10)):
+            done = set(batch.payloads)
+            batch = q.claim("jobs", max_messages=1, acks=batch)
+            assert batch.acked is not None
+            assert not batch.acked.lost
+            server.kill()
+            server.start()
+            assert not done & {one.payload for one in q.browse("jobs")}
+            assert q.ack(batch).lost == ()
+            batch = q.claim("jobs", max_messages=1)
+
+
 def test_the_server_is_restarted_under_brokers_and_their_clients(
     postgres_server: Start, serve: Callable[..., list[BrokerProcess]]
 ) -> None:

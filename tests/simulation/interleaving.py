@@ -78,6 +78,7 @@ class Interleaving:
         weighted: list[tuple[int, Callable[[], None]]] = [
             (6, self.publish),
             (8, self.claim),
+            (4, self.claim_acking),
             (8, self.settle_batch),
             (8, self.settle_part),
             (4, self.pass_time),
@@ -124,6 +125,20 @@ class Interleaving:
         )
         self._took(group, batch, client.consumer, lease_s * 1000)
 
+    def claim_acking(self) -> None:
+        """Acks a batch, or a part of one, with the next claim of its group."""
+        if not self.batches:
+            return
+        batch = self.draw.choice(self.batches)
+        open_ = [d for d in batch if not d.settled]
+        part = self.draw.sample(open_, self.draw.randint(0, len(open_)))
+        meant, given = self.draw.choice([(open_, batch), (part, part)])
+        client = self.q
+        got = client.claim("t", group=batch.group, max_messages=self.draw.choice(TAKES), lease=8, acks=given)
+        assert got.acked is not None
+        self._answered("ack", batch, meant, got.acked)
+        self._took(batch.group, got, client.consumer, 8000)
+
     def _took(self, group: str, batch: duly.Batch, consumer: str, lease_ms: int) -> None:
         account, now = self.accounts[group], self.clock.now_ms()
         seen: set[int] = set()
@@ -161,7 +176,9 @@ class Interleaving:
         verdict = self.draw.choice(VERDICTS)
         if verdict == "bury" and len(meant) > 50:
             verdict = "ack"
-        settled: duly.Settled = getattr(self.q, verdict)(given)
+        self._answered(verdict, batch, meant, getattr(self.q, verdict)(given))
+
+    def _answered(self, verdict: str, batch: duly.Batch, meant: list[duly.Delivery], settled: duly.Settled) -> None:
         lost = {id(delivery) for delivery in settled.lost}
         done = [delivery for delivery in meant if id(delivery) not in lost]
         assert settled.done == len(done)

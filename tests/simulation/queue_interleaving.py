@@ -258,7 +258,10 @@ class QueueInterleaving:
         most = most or self.draw.choice([1, 2, 3, 10, 50, 500])
         most_bytes = self.draw.choice([None, None, None, 100])
         lease_s = self.draw.choice([None, None, 1, 30])
-        batch = client.claim("t", max_messages=most, max_bytes=most_bytes, lease=lease_s)
+        meant, given = self._to_ack()
+        batch = client.claim("t", max_messages=most, max_bytes=most_bytes, lease=lease_s, acks=given)
+        if batch.acked is not None:
+            self._answered(meant, batch.acked, "ack", None)
         if self.paused:
             assert len(batch) == 0, "a paused queue delivers nothing"
             return batch
@@ -267,6 +270,15 @@ class QueueInterleaving:
         self._check_claim(batch, most, most_bytes)
         self._took(batch, client.consumer, round((lease_s or LEASE_S) * 1000))
         return batch
+
+    def _to_ack(self) -> tuple[list[duly.Delivery], duly.Batch | list[duly.Delivery] | None]:
+        """What is acked with a claim: mostly nothing, or a batch, or a part of one."""
+        if not self.batches or self.draw.random() < 0.7:
+            return [], None
+        batch = self.draw.choice(self.batches)
+        open_ = [d for d in batch if not d.settled]
+        part = self.draw.sample(open_, self.draw.randint(0, len(open_)))
+        return (open_, batch) if self.draw.random() < 0.5 else (part, part)
 
     def _take_over(self) -> None:
         """Leases that ran out end here; due is the lease's end."""
@@ -412,6 +424,9 @@ class QueueInterleaving:
         settled: duly.Settled = (
             client.nack(given, delay=delay_s) if verdict == "delayed" else getattr(client, verdict)(given)
         )
+        self._answered(meant, settled, verdict, delay_s)
+
+    def _answered(self, meant: list[duly.Delivery], settled: duly.Settled, verdict: str, delay_s: float | None) -> None:
         lost = {id(delivery) for delivery in settled.lost}
         held = [delivery for delivery in meant if self._holds(delivery)]
         for delivery in held:

@@ -202,6 +202,23 @@ class TestUse:
 
         go(main())
 
+    def test_a_claim_acks_what_is_done_with(self, path: str) -> None:
+        async def main() -> None:
+            async with aio.connect(path) as q:
+                await q.create_topic("t", kind="queue")
+                await q.publish("t", [b"%d" % n for n in range(4)])
+                first = await q.claim("t", max_messages=2)
+                assert first.acked is None
+                second = await q.claim("t", max_messages=1, acks=first)
+                assert second.acked == aio.Settled(2)
+                await second.ack()
+                async with q.claim("t", wait=5, acks=[second[0]]) as third:
+                    assert third.payloads == [b"3"]
+                    assert third.acked is not None
+                    assert third.acked.lost == (second[0],)
+
+        go(main())
+
     def test_every_verdict_can_be_awaited_one_by_one_and_in_lists(self, path: str) -> None:
         async def main() -> None:
             async with aio.connect(path) as q:

@@ -48,7 +48,6 @@ from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.retain import Chores
 from ..engine.settle import Held, ReleaseConsumer
-from ..engine.verdict import Settle
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail
@@ -70,6 +69,7 @@ from ..engine.topics import (
     PurgeTopic,
     UpdateTopic,
 )
+from ..engine.verdict import Settle
 from ..engine.wellbeing import CheckHealth
 from ..errors import Error, Unauthenticated
 from ..events import log

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ..client.embedded import Embedded
 from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
@@ -193,8 +195,7 @@ class Broker:
         # Whoever stands at the desk comes first; what is done with does not wait for that.
         verdicts: Verdicts = self._home.do(command.settle, deadline=deadline)
         claimed = self._claim_in_turn(replace(command, acks=None), None, is_gone)
-        claimed.settled = verdicts
-        return claimed
+        return replace(claimed, settled=verdicts)
 
     def _claim_in_turn(self, command: Claim, wait_until: float | None, is_gone: Callable[[], bool]) -> Claimed:
         answers: list[Claimed | Exception] = []

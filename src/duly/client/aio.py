@@ -92,18 +92,6 @@ def _regained(
     return _awaited(cast(Any, method))
 
 
-def _entered(
-    method: Callable[Concatenate[Any, P], plain.Batch],
-) -> Callable[Concatenate[Any, P], Entering[Batch]]:
-    """A method whose answer is awaited, or entered."""
-
-    @wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Entering[Batch]:
-        return Entering(self._call(method, *args, **kwargs))
-
-    return call
-
-
 def _streamed(
     method: Callable[Concatenate[Any, P], Iterator[R]],
 ) -> Callable[Concatenate[Any, P], Stream[R]]:
@@ -359,6 +347,12 @@ class Batch(_Call):
             self._deliveries = [Delivery(self._client, one) for one in self._plain]
         return self._deliveries
 
+    @property
+    def acked(self) -> Settled | None:
+        """What became of the deliveries that were acked with this claim."""
+        acked: Settled | None = self._client._dressed(self._plain.acked)
+        return acked
+
     ack = _settled(plain.Batch.ack)
     nack = _settled(plain.Batch.nack)
     release = _settled(plain.Batch.release)
@@ -464,7 +458,6 @@ class Client(_Call):
     get = _awaited(PlainClient.get)
     browse = _awaited(PlainClient.browse)
     coming = _awaited(PlainClient.coming)
-    claim = _entered(PlainClient.claim)
     ack = _settling(PlainClient.ack)
     nack = _settling(PlainClient.nack)
     extend = _settling(PlainClient.extend)
@@ -493,7 +486,28 @@ class Client(_Call):
     accept_clock = _awaited(PlainClient.accept_clock)
     backup = _awaited(PlainClient.backup)
 
-    # Neither can be told to type checkers in a line: deliveries that may be left out, and a batch alone.
+    # None of these can be told to type checkers in a line: deliveries that may be left out, and a batch alone.
+
+    def claim(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        max_messages: int = 100,
+        max_bytes: int | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        consumer: str | None = None,
+        acks: Batch | Iterable[Delivery] | None = None,
+        timeout: Duration | None = None,
+    ) -> Entering[Batch]:
+        """Takes up to `max_messages` due messages under a lease, waiting up to `wait` for the first; before that it
+        acks what is done with, in the same transaction.
+        """
+        size = {"max_messages": max_messages, "max_bytes": max_bytes}
+        whose = {"group": group, "consumer": consumer, "acks": None if acks is None else _bare_all(acks)}
+        claimed = self._call(PlainClient.claim, topic, **whose, **size, wait=wait, lease=lease, timeout=timeout)
+        return Entering(claimed)
 
     async def release(
         self,

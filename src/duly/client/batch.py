@@ -177,9 +177,13 @@ class Delivery:
         """Holds it for `lease` from now on; by default as long as it was first held for. Raises LeaseLost."""
         self._one(self._batch.client.extend([self], lease, timeout=timeout))
 
+    def _lease_lost(self) -> LeaseLost:
+        """The error that says so of this one."""
+        return LeaseLost(f"The lease on message {self.id!r} expired or was taken over. Claim again; do not ack.")
+
     def _one(self, settled: Settled) -> None:
         if settled.lost:
-            raise LeaseLost(f"The lease on message {self.id!r} expired or was taken over. Claim again; do not ack.")
+            raise self._lease_lost()
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id!r} of {self.topic!r} attempt {self.attempt}, {len(self.payload)} bytes>"
@@ -202,8 +206,10 @@ class Batch(Sequence[Delivery]):
     settled at the end is acked, or nacked when the block raised.
     """
 
-    def __init__(self, client: ConsumeCalls, claimed: Claimed) -> None:
+    def __init__(self, client: ConsumeCalls, claimed: Claimed, acked: Settled | None = None) -> None:
         self.client = client
+        # What became of the deliveries that were acked with this claim.
+        self.acked = acked
         self.topic = claimed.topic
         self.group = claimed.group
         self.incarnation = claimed.incarnation

@@ -1,9 +1,10 @@
 """q.consume(): deliveries one by one, for a loop that never ends.
 
-One delivery is *at hand*: the loop's body works on it and its lease is renewed. Asking for the next one acks
-it. A `for` loop does not tell its iterator why it was left, by `break` or by an exception; so what is at hand then is
-nacked: a message that makes every consumer fail has to run out of attempts. A `with` block does tell, and
-there the rules are those of `with q.claim(…)`: ack at the end, nack when it raised.
+One delivery is *at hand*: the loop's body works on it and its lease is renewed. Asking for the next one acks it,
+in one transaction with the claim where one is made. A `for` loop does not tell its iterator why it was left, by
+`break` or by an exception; so what is at hand then is nacked: a message that makes every consumer fail has to run out
+of attempts. A `with` block does tell, and there the rules are those of `with q.claim(…)`: ack at the end, nack when it
+raised.
 
 Deliveries that were claimed along and never came to hand are released: nobody tried them.
 """
@@ -14,18 +15,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..clock import Duration, monotonic_s
 from ..engine.claimed import Claim
-from ..errors import Closed, LeaseLost, QuotaExceeded
+from ..errors import Closed, Error, LeaseLost, QuotaExceeded
 from ..events import log
 from ..interrupt import SHIELD
 from .batch import Batch, Delivery
 
 if TYPE_CHECKING:
     from .consuming import ConsumeCalls
+    from .port import Watch
 
 # A loop that waits without end looks by itself this often, should a wake-up from another process be lost.
 LOOK_AGAIN_S = 60.0
@@ -50,8 +53,9 @@ class Consumption(Iterator[Delivery]):
         self._closed = False
 
     def __next__(self) -> Delivery:
-        self._settle_at_hand()
-        if not self._ahead and not self._closed:
+        if self._ahead or self._closed:
+            self._settle_at_hand()
+        else:
             self._claim()
         if not self._ahead:
             raise StopIteration
@@ -67,22 +71,37 @@ class Consumption(Iterator[Delivery]):
         watch = self._client._watch(self._command)
         until = None if self._wait_s is None else monotonic_s() + self._wait_s
         while True:
-            deadline = self._client._deadline(self._timeout)
             try:
-                claimed = watch.claim(self._command.max_messages, deadline=deadline)
+                batch = self._look(watch)
             except QuotaExceeded as error:
                 if error.retry_after_ms is None or (until is not None and monotonic_s() >= until):
                     raise
                 # There will be more in a moment: nothing to end a loop for.
                 threading.Event().wait(error.retry_after_ms / 1000)
                 continue
-            if claimed.parcels:
-                self._hold(Batch(self._client, claimed))
+            if batch:
+                self._hold(batch)
                 return
             now = monotonic_s()
             if until is not None and now >= until:
                 return
             watch.wait(now + LOOK_AGAIN_S if until is None else until)
+
+    def _look(self, watch: Watch) -> Batch:
+        """What is due now. What is at hand is acked in the same transaction; by itself, if no claim can be had."""
+        claim = partial(watch.claim, self._command.max_messages, deadline=self._client._deadline(self._timeout))
+        delivery, self._at_hand = self._at_hand, None
+        if delivery is None or delivery.settled:
+            return Batch(self._client, claim())
+        try:
+            batch = self._client._acking(self._command, delivery, lambda acks: claim(acks=acks))
+        except Error:
+            self._at_hand = delivery
+            self._settle_at_hand()
+            raise
+        if delivery.lost:
+            log.warning("consuming %r: %s", self._command.topic, delivery._lease_lost())
+        return batch
 
     def _hold(self, batch: Batch) -> None:
         with SHIELD:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec.structs import replace
 
 from ..clock import Duration, monotonic_s
-from ..engine.claimed import Claim
+from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.verdict import Settle, Token, Verdicts
 from ..errors import InvalidArgument
@@ -30,9 +32,6 @@ from .consume import Consumption
 from .port import Watch
 from .renewal import Renewal
 
-if TYPE_CHECKING:
-    pass
-
 
 class ConsumeCalls(Calls):
     """Claim and settle."""
@@ -51,11 +50,16 @@ class ConsumeCalls(Calls):
         wait: Duration = 0,
         lease: Duration | None = None,
         consumer: str | None = None,
+        acks: Batch | Iterable[Delivery] | None = None,
         timeout: Duration | None = None,
     ) -> Batch:
         """Takes up to `max_messages` due messages under a lease, waiting up to `wait` for the first.
 
         The batch is empty when nothing came. Use it in a `with` block to have it renewed and settled.
+
+        `acks`: deliveries of the same topic and group that are done with, acked in the same transaction: half the
+        calls and commits of a loop that acks each batch and claims the next. What became of them is in `acked` of the
+        batch. A claim that fails may have acked them or not: ack them again, it does no harm.
         """
         waits_s = wait_ms(wait) / 1000
         command = self._claim_of(topic, group, max_messages, max_bytes, lease, consumer)
@@ -63,7 +67,40 @@ class ConsumeCalls(Calls):
         deadline = self._deadline(timeout)
         if deadline is not None and wait_until is not None:
             deadline += waits_s
-        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline))
+        acked = None
+        if acks is not None:
+            batch = self._claim_acking(command, acks, deadline)
+            if batch or wait_until is None or monotonic_s() >= wait_until:
+                return batch
+            acked = batch.acked
+        return Batch(self, self._alive().claim(command, wait_until=wait_until, deadline=deadline), acked)
+
+    def _claim_acking(self, command: Claim, acks: Batch | Iterable[Delivery], deadline: float | None) -> Batch:
+        """Claims what is due now, and in the same transaction acks deliveries of that group."""
+
+        def claim(acks: Acks | None) -> Claimed:
+            return self._alive().claim(replace(command, acks=acks), wait_until=None, deadline=deadline)
+
+        return self._acking(command, acks, claim)
+
+    def _acking(
+        self, command: Claim, acks: Batch | Delivery | Iterable[Delivery], claim: Callable[[Acks | None], Claimed]
+    ) -> Batch:
+        """The batch of a claim that also acks; notes with the deliveries how they were answered."""
+        leaving = _leaving(command, acks)
+        # What the store answers is also noted here: an interruption must not come between the two.
+        with SHIELD:
+            tokens = [batch.open_tokens() if some is None else _tokens(some) for batch, some in leaving]
+            together = tuple(token for some in tokens for token in some)
+            claimed = claim(Acks(leaving[0][0].incarnation, together) if together else None)
+            verdicts = claimed.settled or Verdicts()
+            lost: list[Delivery] = []
+            for (batch, some), named in zip(leaving, tokens, strict=True):
+                batch.apply("ack", named, verdicts)
+                if some is None:
+                    batch.mark_settled()
+                lost += batch.lost_deliveries() if some is None else _mark(some, "ack", verdicts)
+            return Batch(self, claimed, Settled(verdicts.done, tuple(lost)))
 
     def _claim_of(
         self,
@@ -276,6 +313,23 @@ class ConsumeCalls(Calls):
 
     def _renew(self, batch: Batch) -> None:
         self._settle_open("extend", batch, batch.lease_ms, "", None)
+
+
+def _leaving(command: Claim, acks: Batch | Delivery | Iterable[Delivery]) -> list[tuple[Batch, list[Delivery] | None]]:
+    """Deliveries to ack with a claim, by batch; None: all that is open of it. Raises InvalidArgument."""
+    if isinstance(acks, Batch):
+        leaving: list[tuple[Batch, list[Delivery] | None]] = [(acks, None)]
+    else:
+        leaving = list(_by_batch([acks] if isinstance(acks, Delivery) else acks).items())
+    if len({batch.incarnation for batch, _ in leaving}) > 1:
+        raise InvalidArgument("These deliveries were claimed before and after a restore: ack them by themselves.")
+    for batch, _ in leaving:
+        if batch.topic != command.topic or (command.group and batch.group != command.group):
+            raise InvalidArgument(
+                f"A claim acks deliveries of its own topic and group alone; these are of {batch.topic!r}, group "
+                f"{batch.group!r}: ack them by themselves."
+            )
+    return leaving
 
 
 def _by_batch(deliveries: Iterable[Delivery]) -> dict[Batch, list[Delivery]]:

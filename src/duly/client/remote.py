@@ -35,10 +35,10 @@ from ..engine.operations import READS
 from ..engine.publish import MADE_PUBLISH_ID_MARK, Publish, make_publish_id
 from ..engine.replay import Replay
 from ..engine.settle import Held
-from ..engine.verdict import Settle
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
+from ..engine.verdict import Settle
 from ..errors import Closed, InvalidArgument, PublishUnknown, Timeout, Unavailable
 from ..events import Event, Listener, tell
 from ..health import Finding

@@ -54,7 +54,6 @@ from .read import OffsetAt, Read, offsets_at, read
 from .replay import Replay, replay
 from .retain import Chores, run_chores
 from .settle import Held, ReleaseConsumer, held, release_consumer, settle
-from .verdict import Settle
 from .stage import CommitStages, DropStages, Stage, commit_stages, drop_stages, stage
 from .tail import Tail, tail
 from .tenants import (
@@ -89,6 +88,7 @@ from .topics import (
     purge_topic,
     update_topic,
 )
+from .verdict import Settle
 from .wellbeing import CheckHealth, check_health
 
 

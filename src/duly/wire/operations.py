@@ -43,7 +43,6 @@ from ..engine.publish import Publish
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.settle import Held, ReleaseConsumer
-from ..engine.verdict import Settle, Verdicts
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.tail import Tail, Tailed
 from ..engine.tenants import (
@@ -64,6 +63,7 @@ from ..engine.topics import (
     PurgeTopic,
     UpdateTopic,
 )
+from ..engine.verdict import Settle, Verdicts
 from ..engine.wellbeing import CheckHealth
 from ..errors import Error, InvalidArgument
 from ..grants import NOBODY

@@ -41,6 +41,7 @@ from msgspec.structs import replace
 from ...clock import Clock, monotonic_s
 from ...engine.audit import end_chains
 from ...engine.claim import claim
+from ...engine.claimed import Claim, Claimed
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Publish
 from ...engine.record import write_records
@@ -628,15 +629,14 @@ class PostgresWriter:
         except Exception as error:
             tx.back_to(mark)
             if len(jobs) == 1:
-                left = _can_be_left(jobs[0], error)
-                jobs[0].answer = leave_verdict(tx, jobs[0].command) if left else translate(error)
+                jobs[0].answer = _leave(tx, jobs[0]) if _can_be_left(jobs[0], error) else translate(error)
             else:
                 for job in jobs:
                     self._run_apart(tx, [job])
 
     def _commit(self, tx: PostgresTransaction, seat: Seat, jobs: Sequence[Job]) -> None:
         line = tx.line
-        if tx.wrote and not tx.lasting and all(job.verb is claim for job in jobs):
+        if tx.wrote and not tx.lasting and all(_claims_alone(job) for job in jobs):
             line.command(b"SET LOCAL synchronous_commit = off")
         # What is refused up to here is refused; from here on it is in doubt.
         line.command(b"COMMIT")
@@ -676,10 +676,23 @@ class PostgresWriter:
 
 def _run(tx: PostgresTransaction, jobs: list[Job]) -> None:
     """Runs jobs of one verb as one call; leases that they settle and that are not at hand are asked for in one trip."""
-    if isinstance(jobs[0].command, Settle):
-        tx.recall(("topic", jobs[0].tenant, jobs[0].command.topic))
-        tx.expect_leases([token.lease_id for job in jobs for token in job.command.tokens])
+    verdicts = [verdict for job in jobs if (verdict := _verdict_of(job)) is not None]
+    if verdicts:
+        tx.recall(("topic", jobs[0].tenant, verdicts[0].topic))
+        tx.expect_leases([token.lease_id for verdict in verdicts for token in verdict.tokens])
     run_together(tx, jobs)
+
+
+def _verdict_of(job: Job) -> Settle | None:
+    """What a job says of leases, if it does."""
+    if isinstance(job.command, Claim):
+        return None if job.command.acks is None else job.command.settle
+    return job.command if isinstance(job.command, Settle) else None
+
+
+def _claims_alone(job: Job) -> bool:
+    """Whether it only takes leases, which may be lost."""
+    return job.verb is claim and job.command.acks is None
 
 
 def _is_repeated(job: Job) -> bool:
@@ -694,7 +707,22 @@ def _refuse(job: Job, error: Error) -> None:
 
 def _can_be_left(job: Job, error: Exception) -> bool:
     """Whether it is a verdict that an application's open transaction is in the way of: it is left beside that one's."""
-    return isinstance(job.command, Settle) and isinstance(error, Refused) and error.state == LOCK_NOT_AVAILABLE
+    return _verdict_of(job) is not None and isinstance(error, Refused) and error.state == LOCK_NOT_AVAILABLE
+
+
+def _leave(tx: PostgresTransaction, job: Job) -> Any:
+    """Leaves a verdict as mail. A claim that came with it is served without it."""
+    verdict = _verdict_of(job)
+    assert verdict is not None
+    verdicts = leave_verdict(tx, verdict)
+    if verdict is job.command:
+        return verdicts
+    # Not the job itself: should the transaction be run again, it has its verdict still.
+    alone = Job(job.verb, replace(job.command, acks=None), job.tenant, job.publish_id, job.cost)
+    run_together(tx, [alone])
+    if isinstance(alone.answer, Claimed):
+        alone.answer.settled = verdicts
+    return alone.answer
 
 
 def _give_up(job: Job, *, withdrawn: bool) -> NoReturn:
