@@ -32,8 +32,12 @@ def test_a_frozen_store_opens_and_every_message_is_found(
     server = postgres_server(fsync=False)
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute(frozen.read_bytes())
+        # It is opened soon after it was frozen: days later receipts are forgotten, weeks later logs are cut.
+        found = connection.execute(f"SELECT max(published_at_ms) FROM {SCHEMA}.block".encode()).fetchone()
+        assert found is not None
+    clock = duly.ManualClock(found[0] + 60_000)
     url = f"{server.dsn()}?schema={SCHEMA}"
-    with duly.connect(url, consumer="w") as q:
+    with duly.connect(url, consumer="w", clock=clock) as q:
         assert [message.payload for message in q.read("orders", offset=0)] == ORDERS
         assert q.publish("orders", ORDERS[-2:], publish_id=PUBLISH_ID).duplicate
         assert [letter.payload for letter in q.dead("orders", group="g")] == [ORDERS[10]]
