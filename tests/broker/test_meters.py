@@ -254,12 +254,13 @@ def test_a_read_counts_until_it_ends_or_its_reader_leaves(served: Served, operat
     meter = served.broker.meters._meters["acme"]
     with duly.connect(served.url, tenant="acme") as q:
         q.create_topic("orders", kind="log")
-        for _ in range(20):
+        # More than gRPC takes off a broker's hands when a busy machine keeps the reader from reading.
+        for _ in range(60):
             q.publish("orders", [bytes(1000)] * 1000)
         sessions, streams = meter.connections, served.flight.streams
         # Several pieces: what comes after the first is admitted when the call itself is over.
         for _ in range(5):
-            assert sum(batch.num_rows for batch in q.read_arrow("orders")) == 20_000
+            assert sum(batch.num_rows for batch in q.read_arrow("orders")) == 60_000
             reading = iter(q.read_arrow("orders"))
             next(reading)
             assert (meter.connections, served.flight.streams) == (sessions + 1, streams + 1)
