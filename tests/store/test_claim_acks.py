@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import duly
 
@@ -185,6 +186,18 @@ def test_many_claims_at_once_each_ack_their_own(
     finished = [Aside(partial(work, client)) for client in clients]
     assert sum(aside.result() for aside in finished) == 200
     assert left(q, kind) == (0, 0)
+
+
+def test_a_broker_that_knows_nothing_of_acks_is_told_of_them_by_themselves(
+    take: Take, q: duly.Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = take()
+    port = q._port
+    claim = port.claim
+    monkeypatch.setattr(port, "claim", lambda command, **how: claim(replace(command, acks=None), **how))
+    got = take(acks=batch)
+    assert (len(got), got.acked) == (2, duly.Settled(2))
+    assert left(q, kind) == (4, 2)
 
 
 @pytest.mark.embedded

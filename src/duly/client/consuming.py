@@ -92,7 +92,11 @@ class ConsumeCalls(Calls):
         with SHIELD:
             tokens = [batch.open_tokens() if some is None else _tokens(some) for batch, some in leaving]
             together = tuple(token for some in tokens for token in some)
-            claimed = claim(Acks(leaving[0][0].incarnation, together) if together else None)
+            wanted = Acks(leaving[0][0].incarnation, together) if together else None
+            claimed = claim(wanted)
+            if wanted is not None and claimed.settled is None:
+                # A broker of an earlier version took no notice of them.
+                claimed.settled = self._do(replace(command, acks=wanted).settle, None, None)
             verdicts = claimed.settled or Verdicts()
             lost: list[Delivery] = []
             for (batch, some), named in zip(leaving, tokens, strict=True):
