@@ -494,6 +494,14 @@ def test_staged_messages_put_into_another_stage_are_refused(home: Home, sealed: 
         sealed.commit_stages("t", {"two": 1}, job="j")
 
 
+def test_a_stage_of_a_tenant_that_cannot_be_does_not_end_the_examination(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.stage("t", [b"x"], stage="one", number=0)
+    home.change("UPDATE duly_staged SET tenant = -1")
+    assert any("pieces of stages are corrupt" in what for what in alerts(sealed))
+    assert any("Audit: " in finding.what for finding in sealed.examine())
+
+
 def test_an_old_block_put_back_from_a_copy_is_not_served(home: Home, sealed: duly.Client) -> None:
     """The log was purged and goes on at higher offsets: what comes back lies where nobody reads any more."""
     sealed.create_topic("t", kind="log")
