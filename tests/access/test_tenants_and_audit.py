@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from pyarrow import flight
 
 import duly
+from duly.wire.talk import SESSION
 from tests.store.patience import eventually
 
-from .conftest import Place
+from .conftest import Place, options
 
 
 @pytest.fixture
@@ -119,6 +122,30 @@ def test_a_deleted_tenants_keys_end_at_once_and_the_broker_stays_closed(place: P
 def _advanced(place: Place) -> bool:
     place.clock.advance(1.5)
     return True
+
+
+def test_a_session_on_which_nothing_is_asked_counts_for_whose_key_it_shows(place: Place) -> None:
+    place.store.create_topic("jobs", kind="queue")
+    place.store.update_tenant("default", connections=2)
+    place.broker._meet([])
+    token = place.key("shop", duly.Grant("publish"))
+
+    def idle(client: flight.FlightClient) -> tuple[Any, Any]:
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(SESSION), options(token))
+        reader.read_chunk()
+        return writer, reader
+
+    with place.raw() as client:
+        first, second = idle(client), idle(client)
+        with pytest.raises(flight.FlightError, match="as many calls open"):
+            idle(client)
+        with place.connect(token) as q, pytest.raises(duly.QuotaExceeded):
+            q.publish("jobs", b"x")
+        for _, reader in (first, second):
+            reader.cancel()
+        eventually(lambda: place.broker.meters._meters["default"].connections == 0)
+        with place.connect(token) as q:
+            q.publish("jobs", b"x")
 
 
 def test_a_suspended_tenants_key_still_settles(place: Place) -> None:

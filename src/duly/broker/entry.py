@@ -85,6 +85,15 @@ class Entry:
         if counted is not None:
             self.broker.meters.disconnect(counted[1])
 
+    def enter(self) -> None:
+        """A stream begins, on which nothing need ever be asked: it counts from now on, as that of whose key it shows.
+
+        Raises Unauthenticated, QuotaExceeded.
+        """
+        identity = self.verdict().identity
+        if identity is not None:
+            self._count(identity.tenant)
+
     def _count(self, tenant: str) -> None:
         """Counts it as open, as its tenant's. Raises QuotaExceeded."""
         if self._counted is None or self._counted[0] != tenant:
