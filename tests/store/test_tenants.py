@@ -209,6 +209,16 @@ def test_a_deleted_tenant_is_gone_at_once_and_erased_soon_after(home: Home, acme
     assert acme.claim("jobs").payloads == []
 
 
+def test_topics_of_a_deleted_tenant_are_in_no_list_while_they_are_there(home: Home, acme: duly.Client) -> None:
+    operator = home.connect()
+    # Chores rest.
+    operator.pause_store()
+    operator.delete_tenant("acme", force=True)
+    assert acme.list_topics() == []
+    assert list(acme.health()) == []
+    assert operator.describe_tenant("acme").state == "deleting"
+
+
 def _advanced(home: Home) -> bool:
     home.clock.advance(1.5)
     return True

@@ -133,13 +133,14 @@ SELECT topic.id, topic.tenant, tenant.name, topic.name, topic.settings, topic.pa
  ORDER BY part.number;
 
 -- topic_list
--- Without the system's own.
+-- Without the system's own. Zero rows also while the tenant is being deleted: for all who ask its topics are gone.
 SELECT topic.name
   FROM topic AS topic
   JOIN tenant AS tenant ON tenant.id = topic.tenant
  WHERE tenant.name = :tenant
    AND topic.name > :after
    AND left(topic.name, 1) <> '$'
+   AND tenant.state <> 2
  ORDER BY topic.name
  LIMIT :limit;
 

@@ -136,13 +136,14 @@ SELECT topic.id, topic.tenant, tenant.name, topic.name, topic.settings, topic.pa
  ORDER BY part.number;
 
 -- topic_list
--- Without the system's own.
+-- Without the system's own. Zero rows also while the tenant is being deleted: for all who ask its topics are gone.
 SELECT topic.name
   FROM duly_topic AS topic
   JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
  WHERE tenant.name = :tenant
    AND topic.name > :after
    AND topic.name NOT GLOB '$*'
+   AND tenant.state <> 2
  ORDER BY topic.name
  LIMIT :limit;
 
