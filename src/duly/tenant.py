@@ -44,7 +44,7 @@ def check_name(name: object, what: str, chars_max: int = LIMITS.name_chars_max) 
 class TenantSettings:
     """What may be set on a tenant: quotas, each a whole number or None for as much as there is, and encryption.
 
-    `stored_bytes` is what its topics' logs take and `topics` how many it has. `publish_per_s`, `publish_bytes_per_s`
+    `stored_bytes` is what its messages take and `topics` how many it has. `publish_per_s`, `publish_bytes_per_s`
     and `claim_per_s` are messages and bytes of payload a second through all brokers together, `connections` the calls
     that it has open at them. `encrypt`: what is stored from then on is encrypted.
     """
@@ -102,7 +102,7 @@ def check_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TenantDescription:
-    """A tenant as it stands. `state` is active, suspended or deleting; `stored_bytes` is what its topics' logs take."""
+    """A tenant as it stands. `state` is active, suspended or deleting; `stored_bytes` is what its messages take."""
 
     name: str
     state: str

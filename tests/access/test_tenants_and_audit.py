@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from pyarrow import flight
 
 import duly
+from duly.wire.talk import SESSION
 from tests.store.patience import eventually
 
-from .conftest import Place
+from .conftest import Place, options
 
 
 @pytest.fixture
@@ -76,6 +79,41 @@ def test_every_denial_is_noted_on_both_surfaces(place: Place, operator: str) -> 
     assert [one.level for one in place.store.examine() if "udit" in one.what] == ["ok"]
 
 
+def test_what_the_store_itself_denies_is_noted_too(place: Place) -> None:
+    place.store.create_topic("jobs", kind="queue")
+    place.store.create_topic("orders", kind="log")
+    actions = ("keys", "publish", "claim", "read")
+    token = place.key("shop", *(duly.Grant(action) for action in actions))
+    noted: list[tuple[str, str]] = []
+
+    def all_noted(*wanted: tuple[str, str]) -> bool:
+        noted[:] = [(one.action, one.outcome) for one in place.store.audit() if one.outcome != "done"]
+        return sorted(noted) == sorted(wanted)
+
+    with place.http(token) as http, place.connect(token) as q:
+        taken = {"grants": [], "certificates": ["spiffe://anothers"]}
+        assert http.put("/v1/principals/shop2", json=taken).json()["code"] == "denied"
+        eventually(lambda: all_noted(("keys", "denied")))
+        place.store.suspend_tenant("default")
+        body = {"messages": [{"payload_text": "x"}]}
+        assert http.post("/v1/topics/jobs/messages", json=body).json()["code"] == "tenant_suspended"
+        for wait in (0, 1):
+            claimed = http.post("/v1/topics/jobs/claim", json={"consumer": "w", "wait_ms": wait})
+            assert claimed.json()["code"] == "tenant_suspended"
+        for call in (
+            lambda: q.publish("jobs", b"x"),
+            lambda: q.claim("jobs"),
+            lambda: next(iter(q.consume("jobs"))),
+            lambda: q.read("orders", offset=0),
+            lambda: next(iter(q.read_arrow("orders"))),
+            lambda: q.await_messages("orders", {0: 0}, wait=1),
+        ):
+            with pytest.raises(duly.TenantSuspended):
+                call()
+    suspended = ("publish", "claim", "claim", "publish", "claim", "claim", "read", "read", "read")
+    eventually(lambda: all_noted(("keys", "denied"), *((one, "tenant_suspended") for one in suspended)))
+
+
 VERBS: dict[str, Callable[[duly.Client], object]] = {
     "create": lambda q: q.create_tenant("acme"),
     "list": lambda q: q.list_tenants(),
@@ -119,6 +157,30 @@ def test_a_deleted_tenants_keys_end_at_once_and_the_broker_stays_closed(place: P
 def _advanced(place: Place) -> bool:
     place.clock.advance(1.5)
     return True
+
+
+def test_a_session_on_which_nothing_is_asked_counts_for_whose_key_it_shows(place: Place) -> None:
+    place.store.create_topic("jobs", kind="queue")
+    place.store.update_tenant("default", connections=2)
+    place.broker._meet([])
+    token = place.key("shop", duly.Grant("publish"))
+
+    def idle(client: flight.FlightClient) -> tuple[Any, Any]:
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(SESSION), options(token))
+        reader.read_chunk()
+        return writer, reader
+
+    with place.raw() as client:
+        first, second = idle(client), idle(client)
+        with pytest.raises(flight.FlightError, match="as many calls open"):
+            idle(client)
+        with place.connect(token) as q, pytest.raises(duly.QuotaExceeded):
+            q.publish("jobs", b"x")
+        for _, reader in (first, second):
+            reader.cancel()
+        eventually(lambda: place.broker.meters._meters["default"].connections == 0)
+        with place.connect(token) as q:
+            q.publish("jobs", b"x")
 
 
 def test_a_suspended_tenants_key_still_settles(place: Place) -> None:

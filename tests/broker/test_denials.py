@@ -12,6 +12,7 @@ from duly.broker.denials import Denials
 from duly.client.embedded import Embedded
 from duly.clock import SystemClock
 from duly.grants import By
+from duly.keys import make_key
 from duly.store.sqlite.store import SqliteStore
 
 STRANGER = By(address="127.0.0.1")
@@ -58,3 +59,12 @@ def test_a_flood_of_strangers_hides_nothing_of_a_principal(path: str, denials: D
             denials.note(SHOP, "purge", "acme", "orders", duly.Denied())
     denials.close()
     assert noted(path, "acme") == [("purge", None)] * 5
+
+
+def test_a_key_that_was_given_for_a_name_is_not_kept(path: str, denials: Denials) -> None:
+    text, _ = make_key()
+    denials.note(SHOP, "publish", text, f"{text}/orders", duly.Denied())
+    denials.close()
+    with duly.connect(path, tenant="acme") as q:
+        assert [entry.topic for entry in q.audit() if entry.outcome == "denied"] == ["duly_…/orders"]
+        assert text not in repr([*q.audit(), *q.events()])

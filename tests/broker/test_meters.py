@@ -197,6 +197,23 @@ def test_a_publish_over_the_rate_is_429_with_when_to_come_again(served: Served, 
             q.stage("jobs", [b"x"], stage="s", number=0)
 
 
+def test_copies_that_are_replayed_are_publishes(served: Served, operator: duly.Client) -> None:
+    with duly.connect(served.url, tenant="acme") as q:
+        q.create_topic("orders", kind="log")
+        q.create_group("orders", "billing")
+        q.publish("orders", [b"x"] * 20)
+        q.ack(q.claim("orders", group="billing", max_messages=20))
+        copies = q.read("orders", offset=0, max_messages=20)
+        q.purge("orders")
+        known = q.describe_topic("orders")
+        operator.update_tenant("acme", publish_per_s=5)
+        eventually(heeded(served))
+        of = (known.incarnation, known.partitions[0].id)
+        assert q.replay("orders", copies[:10], group="billing", of=of, job="again", version=1).messages == 10
+        with pytest.raises(duly.QuotaExceeded):
+            q.replay("orders", copies[10:], group="billing", of=of, job="again", version=2)
+
+
 def test_claims_over_the_rate_are_refused_on_every_way_in(served: Served, operator: duly.Client) -> None:
     with duly.connect(served.url, tenant="acme") as q:
         q.create_topic("jobs", kind="queue")

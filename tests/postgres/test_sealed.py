@@ -16,6 +16,7 @@ from duly.engine.tenant_settings import Encrypt, Shred, encrypt_tenants, shred_t
 from duly.grants import By
 from duly.master import MasterKeys, create_master, read_master_file
 from tests import postgres_schemas
+from tests.store.patience import eventually
 
 from .conftest import Application
 
@@ -105,6 +106,22 @@ def test_sql_publishes_for_plain_tenants_alone(app: Application, q: duly.Client)
     run(q, shred_tenants, Shred("default"))
     with pytest.raises(psycopg.errors.FeatureNotSupported):
         connection.execute(publish, ("default",))
+
+
+def test_what_could_not_be_taken_in_goes_with_its_tenant(app: Application, q: duly.Client) -> None:
+    plain = app.client(tenant="plain", master=KEYS)
+    plain.create_topic("emails", kind="queue")
+    with app.connect() as connection:
+        connection.execute(
+            f"INSERT INTO {app.schema}.inbox (topic, kind, data, payload) "
+            f"SELECT id, 'strange', ''::BYTEA, %s FROM {app.schema}.topic WHERE name = 'emails'".encode(),
+            (CANARY,),
+        )
+    plain.claim("emails")
+    assert found(app) == {"refused"}
+    q.delete_tenant("plain", force=True)
+    eventually(lambda: "plain" not in q.list_tenants())
+    assert found(app) == set()
 
 
 def test_many_note_something_at_once_and_whoever_examines_meanwhile_finds_nothing(app: Application) -> None:

@@ -36,6 +36,7 @@ class TestWhatIsAdded:
             {"host": "192.0.2.7"},
             {"host": "localhost,db.example"},
             {"host": "localhost", "hostaddr": "192.0.2.7"},
+            {"host": "localhost,db.example", "hostaddr": "127.0.0.1,"},
             {"service": "shop"},
         ],
     )
@@ -59,6 +60,7 @@ class TestWhatIsAdded:
 
     def test_libpqs_own_variables_count(self) -> None:
         assert verification({}, {"PGHOST": "db.example"}) == VERIFIED
+        assert verification({"host": "localhost"}, {"PGHOSTADDR": "192.0.2.7"}) == VERIFIED
         assert verification({"host": "db.example"}, {"PGSSLMODE": "require"}) == {}
         assert verification({"host": "db.example"}, {"PGSSLROOTCERT": "ca.pem"}) == {"sslmode": "verify-full"}
         assert verification({"host": "db.example", "sslrootcert": "ca.pem"}, {}) == {"sslmode": "verify-full"}

@@ -429,6 +429,21 @@ def test_reasons_that_were_swapped_are_not_shown(home: Home, sealed: duly.Client
     assert any("reason of a dead letter" in what for what in alerts(client))
 
 
+@pytest.mark.parametrize("length", [4, 7, 8, 30])
+def test_a_reason_that_was_cut_off_is_not_shown_and_does_not_end_the_examination(
+    home: Home, sealed: duly.Client, length: int
+) -> None:
+    sealed.create_topic("t", kind="queue")
+    sealed.publish("t", [b"x"])
+    sealed.bury(sealed.claim("t"), reason="sealed")
+    sealed.close()
+    put(home, "TRUE", of(home, "TRUE", "duly_dead", "reason")[:length], "duly_dead", "reason")
+    client = connect(home)
+    assert "seal" in next(client.dead("t")).reason
+    assert any("reason of a dead letter" in what for what in alerts(client))
+    assert any("Audit: " in finding.what for finding in client.examine())
+
+
 def test_a_history_that_was_changed_is_told_of_though_it_goes_on(home: Home, sealed: duly.Client) -> None:
     sealed.create_topic("t", kind="queue", retry=sharp(10, max_attempts=3))
     sealed.publish("t", [b"x"])
@@ -477,6 +492,14 @@ def test_staged_messages_put_into_another_stage_are_refused(home: Home, sealed: 
     assert [what for what in alerts(sealed) if "pieces of stages" in what]
     with pytest.raises(duly.CorruptBlock):
         sealed.commit_stages("t", {"two": 1}, job="j")
+
+
+def test_a_stage_of_a_tenant_that_cannot_be_does_not_end_the_examination(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="log")
+    sealed.stage("t", [b"x"], stage="one", number=0)
+    home.change("UPDATE duly_staged SET tenant = -1")
+    assert any("pieces of stages are corrupt" in what for what in alerts(sealed))
+    assert any("Audit: " in finding.what for finding in sealed.examine())
 
 
 def test_an_old_block_put_back_from_a_copy_is_not_served(home: Home, sealed: duly.Client) -> None:

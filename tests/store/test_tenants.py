@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import duly
+from duly.message import StoredMessage
 
 from .conftest import Home
 
@@ -208,6 +209,16 @@ def test_a_deleted_tenant_is_gone_at_once_and_erased_soon_after(home: Home, acme
     assert acme.claim("jobs").payloads == []
 
 
+def test_topics_of_a_deleted_tenant_are_in_no_list_while_they_are_there(home: Home, acme: duly.Client) -> None:
+    operator = home.connect()
+    # Chores rest.
+    operator.pause_store()
+    operator.delete_tenant("acme", force=True)
+    assert acme.list_topics() == []
+    assert list(acme.health()) == []
+    assert operator.describe_tenant("acme").state == "deleting"
+
+
 def _advanced(home: Home) -> bool:
     home.clock.advance(1.5)
     return True
@@ -271,6 +282,58 @@ def test_bytes_stored_are_a_quota(home: Home) -> None:
     operator.publish("orders", noise(200_000))
     assert len(acme.claim("orders", group="billing", max_messages=10)) == 2
     assert operator.describe_tenant("acme").stored_bytes >= 90_000
+
+
+def test_what_is_staged_counts_and_is_not_counted_twice_when_it_is_published(home: Home) -> None:
+    operator, acme = home.connect(), home.connect(tenant="acme")
+    limit(operator, stored_bytes=100_000)
+    acme.create_topic("orders", kind="log")
+    acme.stage("orders", noise(60_000), stage="one", number=0)
+    assert operator.describe_tenant("acme").stored_bytes >= 60_000
+    for stage, number in (("one", 1), ("two", 0)):
+        with pytest.raises(duly.QuotaExceeded):
+            acme.stage("orders", noise(60_000), stage=stage, number=number)
+    acme.commit_stages("orders", {"one": 1}, job="import")
+    assert 60_000 <= operator.describe_tenant("acme").stored_bytes < 70_000
+    acme.publish("orders", noise(30_000))
+    with pytest.raises(duly.QuotaExceeded):
+        acme.publish("orders", noise(30_000))
+
+
+def test_what_is_kept_after_its_block_is_gone_counts(home: Home) -> None:
+    operator, acme = home.connect(), home.connect(tenant="acme")
+    limit(operator, stored_bytes=100_000)
+    acme.create_topic("orders", kind="log")
+    acme.create_group("orders", "billing")
+    acme.publish("orders", [noise(30_000), noise(30_000)])
+    for delivery in acme.claim("orders", group="billing", max_messages=10):
+        delivery.bury()
+    acme.purge("orders")
+    # The blocks go by and by; the dead letters stay.
+    eventually(lambda: 60_000 <= operator.describe_tenant("acme").stored_bytes < 70_000)
+    with pytest.raises(duly.QuotaExceeded):
+        acme.publish("orders", noise(60_000))
+
+
+def test_copies_that_are_replayed_count(home: Home) -> None:
+    operator, acme = home.connect(), home.connect(tenant="acme")
+    limit(operator, stored_bytes=100_000)
+    acme.create_topic("orders", kind="log")
+    acme.create_group("orders", "billing")
+    acme.publish("orders", [b"x"] * 3)
+    acme.ack(acme.claim("orders", group="billing", max_messages=10))
+    copies = [
+        StoredMessage(0, message.offset, message.id, noise(40_000), None, {}, message.published_at_ms, None)
+        for message in acme.read("orders", offset=0)
+    ]
+    acme.purge("orders")
+    known = acme.describe_topic("orders")
+    of = (known.incarnation, known.partitions[0].id)
+    with pytest.raises(duly.QuotaExceeded):
+        acme.replay("orders", copies, group="billing", of=of, job="again")
+    assert acme.replay("orders", copies[:2], group="billing", of=of, job="again").messages == 2
+    with pytest.raises(duly.QuotaExceeded):
+        acme.publish("orders", noise(60_000))
 
 
 def test_one_batch_that_is_refused_leaves_others_of_the_same_commit_alone(home: Home) -> None:

@@ -94,6 +94,16 @@ class TestWhere:
         assert shown(DULY_CONFIG=path) == ["in-profiled"]
 
 
+def test_a_password_on_the_command_line_is_warned_of_and_not_repeated(folder: Path) -> None:
+    address = "postgresql://app:CANARY@127.0.0.1:1/shop?connect_timeout=1"
+    for words in (("topics", "list", "--store", address), ("--store", address, "topics", "list")):
+        ran = run(*words)
+        assert "sees the password on the command line" in ran.err
+        assert "CANARY" not in ran.err
+    for quiet, env in ((("topics", "list"), {"DULY_STORE": address}), (("--store", "app.duly", "topics", "list"), {})):
+        assert "password" not in run(*quiet, env=env).err
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("args", "env", "told"),

@@ -64,6 +64,10 @@ def test_a_value_says_that_it_is_sealed_and_with_what() -> None:
     assert open_value(b"[]", 7, b"", unseal) == b"[]"
     with pytest.raises(duly.CorruptBlock, match="seal is broken"):
         open_value(stored, 7, bound_to("events", 8), unseal)
+    # Cut off wherever it be, behind the mark too.
+    for length in range(4, len(stored)):
+        with pytest.raises(duly.CorruptBlock, match="seal is broken"):
+            open_value(stored[:length], 7, bound_to("events", 7), unseal)
 
 
 def test_no_two_places_have_one_name() -> None:

@@ -23,7 +23,7 @@ ONLY_SQLITE = {
 # only looks takes no row locks; a repetition writes.
 ONLY_POSTGRES = {
     *("enter", "guard", "lock", "keep", "unlock", "unlock_all", "turn_put", "turn_forget", "topic_by_name", "now"),
-    *("a_thousand_ids", "inbox", "inbox_delete", "inbox_erase", "has_mail", "mail_of", "mail_refuse"),
+    *("a_thousand_ids", "inbox", "inbox_delete", "inbox_erase", "has_mail", "mail_of", "mail_refuse", "refused_erase"),
     *(
         "inbox_put",
         "tenant_of_topic",

@@ -24,6 +24,7 @@ from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.operations import WRITES
 from ..engine.publish import Publish
+from ..engine.replay import Replay
 from ..engine.stage import CommitStages, Stage
 from ..engine.stretch import Stretch
 from ..engine.tail import Tail, Tailed
@@ -279,6 +280,10 @@ class Broker:
             self.check_ready()
         if isinstance(command, (Publish, Stage)):
             self.meters.publish(command.tenant, command.batch.columns.count, command.batch.bytes)
+        elif isinstance(command, Replay) and command.copies:
+            # They bring content of their own.
+            size = sum(len(copy.payload) for copy in command.copies)
+            self.meters.publish(command.tenant, len(command.copies), size)
 
     def _state(self) -> tuple[int, str]:
         """Its drift, and why it is not ready. Who waits here while it is not is sent away."""

@@ -11,6 +11,7 @@ what other strangers do, and nobody else's.)
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter, deque
 from typing import Any
@@ -20,6 +21,7 @@ from ..engine.audit import Denied, NoteDenials, note_denials
 from ..errors import Error
 from ..events import log
 from ..grants import By
+from ..keys import KEY_PATTERN
 
 _TENANT = "$denials"
 _BETWEEN_S = 0.5
@@ -32,6 +34,12 @@ _TELL_MORE_S = 10.0
 _WRITE_S = 10.0
 # What a stranger says is quoted no further than this.
 _TEXT_CHARS_MAX = 256
+_KEY = re.compile(KEY_PATTERN)
+
+
+def _quoted(text: str) -> str:
+    """What was said, as it may be kept: without a key that somebody gave for a name."""
+    return _KEY.sub("duly_…", text)[:_TEXT_CHARS_MAX]
 
 
 class Denials:
@@ -51,8 +59,8 @@ class Denials:
 
     def note(self, by: By, action: str, tenant: str, topic: str | None, error: Error) -> None:
         """Something was refused: to whom, what, of which tenant and topic, and why."""
-        facts = {"of": tenant[:_TEXT_CHARS_MAX]} if tenant != by.tenant else {}
-        denied = Denied(self._home.now_ms(), by, action, (topic or "")[:_TEXT_CHARS_MAX], error.code, facts)
+        facts = {"of": _quoted(tenant)} if tenant != by.tenant else {}
+        denied = Denied(self._home.now_ms(), by, action, _quoted(topic or ""), error.code, facts)
         with self._changed:
             if self._over:
                 return

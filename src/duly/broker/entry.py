@@ -85,6 +85,15 @@ class Entry:
         if counted is not None:
             self.broker.meters.disconnect(counted[1])
 
+    def enter(self) -> None:
+        """A stream begins, on which nothing need ever be asked: it counts from now on, as that of whose key it shows.
+
+        Raises Unauthenticated, QuotaExceeded.
+        """
+        identity = self.verdict().identity
+        if identity is not None:
+            self._count(identity.tenant)
+
     def _count(self, tenant: str) -> None:
         """Counts it as open, as its tenant's. Raises QuotaExceeded."""
         if self._counted is None or self._counted[0] != tenant:
@@ -182,6 +191,18 @@ class Entry:
     def _telling(self, action: str, topic: str | None, tenant: str) -> _Telling:
         return _Telling(self, action, topic, tenant)
 
+    def _telling_of(self, command: Any) -> _Telling:
+        """Around what was admitted: what the store itself denies, as to one who is suspended."""
+        topic: str | None = getattr(command, "topic", None)
+        return _Telling(self, RIGHTS[type(command)].action, topic, command.tenant, Denied)
+
+    def _told(self, command: Any, by: By, then: Callable[[Any], None], answer: Any) -> None:
+        """The same, of what is answered later."""
+        if isinstance(answer, Denied):
+            topic: str | None = getattr(command, "topic", None)
+            self.broker.on_denied(by, RIGHTS[type(command)].action, command.tenant, topic, answer)
+        then(answer)
+
     def _is_out(self, command: Claim) -> bool:
         """Whether one who waits may not have it any more."""
         try:
@@ -196,10 +217,14 @@ class Entry:
     def submit(
         self, command: Any, *, cost: int = 0, publish_id: str = "", then: Callable[[Any | Exception], None]
     ) -> None:
-        self.broker.submit(self.admit(command), cost=cost, publish_id=publish_id, then=then)
+        command = self.admit(command)
+        told = partial(self._told, command, self._by(self.verdict().identity), then)
+        self.broker.submit(command, cost=cost, publish_id=publish_id, then=told)
 
     def submit_claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
-        return self.broker.submit_claim(self.admit(command), wait_until=wait_until, then=then)
+        command = self.admit(command)
+        told = partial(self._told, command, self._by(self.verdict().identity), then)
+        return self.broker.submit_claim(command, wait_until=wait_until, then=told)
 
     def leave(self, waiter: Waiter) -> bool:
         return self.broker.leave(waiter)
@@ -216,9 +241,10 @@ class Entry:
         admitted = self.admit(command)
         do = partial(self.broker.do, deadline=deadline)
         identity = self.verdict().identity
-        if identity is None or RIGHTS[type(command)].about != "list" or getattr(admitted, "topic", None):
-            return self.broker.do(admitted, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
-        return _LISTS[type(command)](do, admitted, identity)
+        with self._telling_of(admitted):
+            if identity is None or RIGHTS[type(command)].about != "list" or getattr(admitted, "topic", None):
+                return self.broker.do(admitted, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
+            return _LISTS[type(command)](do, admitted, identity)
 
     def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
         return self.broker.when_undone(tx, act)
@@ -233,12 +259,13 @@ class Entry:
     ) -> Claimed:
         admitted = self.admit(command)
         try:
-            return self.broker.claim(
-                admitted,
-                wait_until=wait_until,
-                deadline=deadline,
-                is_gone=lambda: is_gone() or self._is_out(admitted),
-            )
+            with self._telling_of(admitted):
+                return self.broker.claim(
+                    admitted,
+                    wait_until=wait_until,
+                    deadline=deadline,
+                    is_gone=lambda: is_gone() or self._is_out(admitted),
+                )
         except Timeout:
             # It may be that it was put out: then this says why.
             self.admit(command)
@@ -247,21 +274,26 @@ class Entry:
     def tail(self, command: Tail, *, wait_until: float) -> Tailed:
         while True:
             self.renew()
-            tailed = self.broker.tail(self.admit(command), wait_until=min(wait_until, monotonic_s() + LOOK_S))
+            admitted = self.admit(command)
+            with self._telling_of(admitted):
+                tailed = self.broker.tail(admitted, wait_until=min(wait_until, monotonic_s() + LOOK_S))
             if tailed.grown or monotonic_s() >= wait_until:
                 return tailed
             self.broker.check_open()
 
     def piece(self, stretch: Stretch) -> Piece:
         """A piece of a stretch of a log."""
-        return self.broker.look(read_piece, self.admit(stretch))
+        admitted = self.admit(stretch)
+        with self._telling_of(admitted):
+            return self.broker.look(read_piece, admitted)
 
     def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:
         return self.broker.batches(self.admit(stretch), patience_s=patience_s)
 
     def watch(self, command: Claim) -> Watch:
         """A watch on a command that was admitted; each look through it is to be admitted again by whoever has it."""
-        return self.broker.watch(self.admit(command))
+        admitted = self.admit(command)
+        return _ToldWatch(self.broker.watch(admitted), partial(self._telling_of, admitted))
 
     def wake(self) -> None:
         """Nobody else's waits are a caller's to end."""
@@ -307,12 +339,13 @@ class Entry:
 
 
 class _Telling:
-    """Around a decision: what is refused is told to whoever listens (Broker.on_denied)."""
+    """Around a decision: what is refused, by an error of that kind, is told to whoever listens (Broker.on_denied)."""
 
-    __slots__ = ("_action", "_entry", "_tenant", "_topic")
+    __slots__ = ("_action", "_entry", "_kind", "_tenant", "_topic")
 
-    def __init__(self, entry: Entry, action: str, topic: str | None, tenant: str) -> None:
+    def __init__(self, entry: Entry, action: str, topic: str | None, tenant: str, kind: type[Error] = Error) -> None:
         self._entry = entry
+        self._kind = kind
         self._action = action
         self._topic = topic
         self._tenant = tenant
@@ -321,9 +354,24 @@ class _Telling:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Error) and not isinstance(error, Unauthenticated):
+        if isinstance(error, self._kind) and not isinstance(error, Unauthenticated):
             by = self._entry._by(self._entry.verdict().identity)
             self._entry.broker.on_denied(by, self._action, self._tenant, self._topic, error)
+
+
+class _ToldWatch:
+    """A watch; what is denied to its claims is told."""
+
+    def __init__(self, watch: Watch, telling: Callable[[], _Telling]) -> None:
+        self._watch = watch
+        self._telling = telling
+
+    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+        with self._telling():
+            return self._watch.claim(max_messages, deadline=deadline)
+
+    def wait(self, deadline: float) -> None:
+        self._watch.wait(deadline)
 
 
 _UNDECIDED = object()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .command import command
-from .session import Session
+from .session import Session, warn_of_password
 from .show import amount
 from .text import human_size, plural
 
@@ -50,6 +50,7 @@ def migrate(
     """
     from ..client.connect import migrate as move
 
+    warn_of_password(destination, as_json=session.as_json)
     label = "Comparing" if verify else "Moving"
     with amount(label) as on_progress:
         done = move(source, destination, verify=verify, give_up=give_up, on_progress=on_progress)

@@ -24,6 +24,7 @@ from .session import (
     UrlOption,
     Where,
     open_session,
+    warn_of_password,
 )
 from .show import Show
 from .text import human_size, human_span, plural
@@ -108,7 +109,9 @@ def sessions(
 ) -> Sessions:
     """A session of one or several tenants."""
     before: Where = ctx.obj
-    one = open_session(Where(store, url, profile, tenants[0] if tenants else None, as_json).over(before))
+    given = Where(store, url, profile, tenants[0] if tenants else None, as_json).over(before)
+    warn_of_password(given.place, as_json=given.as_json)
+    one = open_session(given)
     return Sessions(one, tuple(dict.fromkeys(tenants or ())))
 
 

@@ -229,7 +229,18 @@ def session(
 ) -> Session:
     """The session of a command: what stands after its name wins over what stands before."""
     before: Where = ctx.obj
-    return open_session(Where(store, url, profile, tenant, as_json).over(before))
+    given = Where(store, url, profile, tenant, as_json).over(before)
+    warn_of_password(given.place, as_json=given.as_json)
+    return open_session(given)
+
+
+def warn_of_password(address: str | None, *, as_json: bool) -> None:
+    """Says so when an address that stands on the command line has a password in it."""
+    if address is not None and _PASSWORD.search(address):
+        Show(as_json=as_json).warn(
+            "Everybody on this machine sees the password on the command line. Leave it to ~/.pgpass, or give the "
+            "address as DULY_STORE."
+        )
 
 
 def open_session(given: Where) -> Session:

@@ -32,7 +32,7 @@ def _size(what: str) -> Any:
 
 
 def _tenant_given(
-    stored_bytes: Annotated[int | None, _size("What its topics' logs may take: 10GB, or none.")] = None,
+    stored_bytes: Annotated[int | None, _size("What its messages may take: 10GB, or none.")] = None,
     publish_per_s: Annotated[int | None, _count("Messages published a second: 1000, or none.")] = None,
     publish_bytes_per_s: Annotated[int | None, _size("Bytes published a second: 10MB, or none.")] = None,
     claim_per_s: Annotated[int | None, _count("Messages claimed a second: 1000, or none.")] = None,

@@ -36,6 +36,7 @@ from ..errors import (
     Error,
     InvalidArgument,
     NotReady,
+    QuotaExceeded,
     StoreError,
     Unauthenticated,
     Unavailable,
@@ -285,7 +286,7 @@ class Lines:
         import pyarrow as pa
 
         whys: list[str] = []
-        busy: Busy | None = None
+        busy: Busy | QuotaExceeded | None = None
         with self._lock:
             first, addresses = self._at, self._addresses
         many = len(addresses)
@@ -303,7 +304,7 @@ class Lines:
                 if isinstance(ours, (Unauthenticated, Denied)):
                     # So would all the others say.
                     raise ours from None
-                busy = ours if isinstance(ours, Busy) else busy
+                busy = ours if isinstance(ours, (Busy, QuotaExceeded)) else busy
                 whys.append(f"{address}: {ours or why(error)}")
                 with self._lock:
                     self._clients.pop(address, None)

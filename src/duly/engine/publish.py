@@ -167,13 +167,15 @@ class Tail:
             if chunk is None:
                 stored = encode(place, columns, published_at, publishes, seal=seal)
                 size = len(stored)
+                note_stored(tx, self.topic, size)
             else:
                 # What was sealed while it was staged stays so, though the tenant be encrypted no more.
                 own = tx.unseal(place.tenant, chunk.key) if chunk.key and seal is None else seal
                 stored = encode_apart(place, chunk, published_at, publishes, seal=own)
                 size = len(stored) + chunk.length
+                # The rest of it was counted when it was staged.
+                note_stored(tx, self.topic, len(stored))
             meta = BlockMeta(base, columns.count, size, published_at)
-            note_stored(tx, self.topic, size)
             block = Block(place, columns.count, published_at, columns, publishes)
             lies_in = None if chunk is None else chunk.number
             tx.block_insert(place.tenant, place.partition, meta, block, stored, lies_in)
@@ -246,13 +248,13 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
 
 
 def note_stored(tx: Transaction, topic: TopicRow, size: int) -> None:
-    """Counts what is added to a log, where somebody asks for that."""
+    """Counts what is added for a topic, where somebody asks for that."""
     if topic.stored_bytes_max is not None and topic.name[0] != "$":
         tx.aftermath.stored[topic.tenant_id] = tx.aftermath.stored.get(topic.tenant_id, 0) + size
 
 
 def check_stored(tx: Transaction, topic: TopicRow, size: int, tails: Tails | None = None) -> None:
-    """Raises QuotaExceeded if the tenant's logs would take more than they may with so many bytes more."""
+    """Raises QuotaExceeded if what the tenant stores would take more than it may with so many bytes more."""
     assert topic.stored_bytes_max is not None
     others = (tails or {}).values()
     coming = sum(piece.bytes for tail in others if tail.topic.tenant_id == topic.tenant_id for piece in tail.pieces)

@@ -36,6 +36,7 @@ from .find import cursor_of, find_group, find_log, head_of
 from .incoming import check_columns
 from .lease import live_offsets, over
 from .lookup import every, keep_message
+from .publish import check_stored, note_stored
 from .read import partition_id
 from .record import record_some
 from .stage import remember_job
@@ -145,13 +146,17 @@ def _not_pending(tx: Transaction, topic: TopicRow, group: GroupRow, partition: i
 
 
 def _keep(tx: Transaction, topic: TopicRow, partition: int, command: Replay, back: Sequence[int]) -> None:
-    """Keeps the copies of what the log has lost. Raises OffsetTruncated when there is none."""
+    """Keeps the copies of what the log has lost. Raises OffsetTruncated when there is none, and QuotaExceeded."""
     first = head_of(tx, topic.tenant_id, partition).first_offset
     lost = [offset for offset in back if offset < first and not _is_kept(tx, topic, partition, offset)]
     if not lost:
         return
     columns = check_copies(command.copies)
     indexes = {copy.offset: index for index, copy in enumerate(command.copies)}
+    if topic.stored_bytes_max is not None:
+        size = sum(len(command.copies[indexes[offset]].payload) for offset in lost if offset in indexes)
+        check_stored(tx, topic, size)
+        note_stored(tx, topic, size)
     for offset in lost:
         index = indexes.get(offset)
         if index is None:

@@ -80,8 +80,10 @@ def open_value(stored: Any, tenant_id: int, bound: bytes, unseal: Unseal) -> Any
     """What a column holds, opened if it is sealed. Raises Sealed, CorruptBlock."""
     if not isinstance(stored, bytes) or stored[: len(_MARK)] != _MARK:
         return stored
-    (version,) = _VERSION.unpack_from(stored, len(_MARK))
     try:
+        if len(stored) < _VALUE_AT:
+            raise BrokenSeal
+        (version,) = _VERSION.unpack_from(stored, len(_MARK))
         return unseal(tenant_id, version).open(memoryview(stored)[_VALUE_AT:], bound)
     except BrokenSeal as error:
         raise CorruptBlock(

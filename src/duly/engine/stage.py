@@ -42,7 +42,19 @@ from .find import find_topic, head_of
 from .incoming import Checked
 from .inquiry import ids_in_use
 from .pause import refuse_if_moved
-from .publish import Repeated, Tail, Tails, check_due, check_kind, check_sizes, check_stored, repeated_ids, route, split
+from .publish import (
+    Repeated,
+    Tail,
+    Tails,
+    check_due,
+    check_kind,
+    check_sizes,
+    check_stored,
+    note_stored,
+    repeated_ids,
+    route,
+    split,
+)
 from .seal import Unseal, bound_to
 
 # Blocks admitted by one transaction: about 10 ms, on a queue 20.
@@ -156,6 +168,7 @@ def _put_down(tx: Transaction, topic: TopicRow, row: StageRow, batch: Checked, p
             bound = _place_of(row.id, number, partition)
             insert = partial(tx.chunk_insert, tenant_id)
             chunk = encode_chunk(part, insert, tenant=tenant_id, seal=seal, bound=bound)
+            note_stored(tx, topic, chunk.length)
             piece = msgspec.msgpack.encode(Staged(chunk, partition, part.bytes, publisher))
             tx.staged_insert(tenant_id, row.id, number, chunk.number, piece)
             number += 1

@@ -102,7 +102,7 @@ class Caller:
 
 
 def caller_of(broker: Broker, context: Any, check_open: Callable[[], None]) -> Caller:
-    """The caller that a call's context of Flight's knows, let in. Raises Unauthenticated."""
+    """The caller that a call's context of Flight's knows, let in. Raises Unauthenticated, QuotaExceeded."""
     entry = Entry(broker, shown_in(context), context.peer())
-    entry.verdict()
+    entry.enter()
     return Caller(entry, context.is_cancelled, check_open)

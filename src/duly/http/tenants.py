@@ -54,7 +54,7 @@ class NewTenant(Quotas, forbid_unknown_fields=True, kw_only=True):
 
 
 class Tenant(msgspec.Struct, kw_only=True):
-    """A tenant as it stands, with how many topics it has and what their logs take."""
+    """A tenant as it stands, with how many topics it has and what their messages take."""
 
     name: str
     state: Literal["active", "suspended", "deleting"]

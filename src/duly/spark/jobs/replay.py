@@ -28,7 +28,7 @@ from pyspark.sql import functions as f
 
 from ...client.client import Client
 from ...clock import monotonic_s
-from ...errors import Busy, InvalidArgument, LakeError, NotFound, OffsetTruncated, StaleVersion
+from ...errors import Busy, InvalidArgument, LakeError, NotFound, OffsetTruncated, QuotaExceeded, StaleVersion
 from ...message import MADE_ID_MARK, StoredMessage
 from ..causes import explained
 from ..lake import Lake, Version
@@ -304,7 +304,7 @@ class Replayer:
         first_offset: int,
         halt: Event,
     ) -> Sent | None:
-        """One call, repeated while the group is full; None when it was stopped."""
+        """One call, repeated while the group, or a quota, is full; None when it was stopped."""
         target = plan.order.target
         assert target.group is not None
         full = False
@@ -324,7 +324,7 @@ class Replayer:
             except OffsetTruncated:
                 # Dropped a moment ago.
                 first_offset = 2**62
-            except Busy as error:
+            except (Busy, QuotaExceeded) as error:
                 if not full:
                     self._remark(f"{error} Waiting.")
                 full = True

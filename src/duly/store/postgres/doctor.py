@@ -129,7 +129,7 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring:
             yield from check(connection)
         except psycopg.OperationalError:
             raise
-        except (psycopg.Error, ValueError, TypeError) as error:
+        except (psycopg.Error, *found.NONSENSE) as error:
             yield found.unreadable(error, "The store")
 
 

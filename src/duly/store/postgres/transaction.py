@@ -297,6 +297,7 @@ class PostgresTransaction(SqlTransaction):
     def topic_delete(self, topic: TopicRow) -> None:
         super().topic_delete(topic)
         self._rows("inbox_erase", topic=topic.id)
+        self._rows("refused_erase", topic=topic.id)
 
     # The log
 

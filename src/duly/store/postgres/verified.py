@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 from psycopg import pq
@@ -42,11 +43,14 @@ def advice(error: Exception, added: Mapping[str, str]) -> str:
 
 def _is_here(given: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
     """Whether all its hosts are this machine: unix sockets, or loopback."""
-    hosts = given.get("hostaddr") or given.get("host") or environ.get("PGHOSTADDR") or environ.get("PGHOST") or ""
-    if not hosts and (given.get("service") or environ.get("PGSERVICE")):
+    addresses = str(given.get("hostaddr") or environ.get("PGHOSTADDR") or "")
+    hosts = str(given.get("host") or environ.get("PGHOST") or "")
+    if not hosts and not addresses and (given.get("service") or environ.get("PGSERVICE")):
         # Nobody knows here where that is.
         return False
-    return all(_is_local(host.strip()) for host in str(hosts).split(","))
+    # libpq connects to the address, where one is said, whatever the host is called.
+    reached = zip_longest(addresses.split(","), hosts.split(","), fillvalue="")
+    return all(_is_local(address.strip() or host.strip()) for address, host in reached)
 
 
 def _is_local(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -191,7 +192,7 @@ def stages(opened: Opening, ask: Ask, prefix: str) -> Iterator[Finding]:
             check_piece(tenant_id, stage, number, piece, body[0][0] if body else None, opened.unseal)
         except Sealed:
             continue
-        except (CorruptBlock, msgspec.MsgspecError):
+        except (CorruptBlock, msgspec.MsgspecError, struct.error):
             # One that was published or given up meanwhile is no longer anywhere.
             broken += bool(list(ask(_STILL_STAGED.format(prefix, stage, number))))
     if broken:

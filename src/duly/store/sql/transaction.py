@@ -154,7 +154,7 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
         return size
 
     def stored_about(self, tenant_id: int) -> int:
-        """What its topics' logs take, by the last look and what was added here since; and what this adds."""
+        """What its messages take, by the last look and what was added here since; and what this adds."""
         added = self.aftermath.stored.get(tenant_id, 0)
         known = self._stored.known(tenant_id)
         if known is None:

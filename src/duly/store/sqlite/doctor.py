@@ -49,7 +49,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyrin
     for check in checks:
         try:
             yield from check(connection)
-        except (apsw.Error, ValueError, TypeError) as error:
+        except (apsw.Error, *found.NONSENSE) as error:
             # A flipped bit can also leave nothing, or text, where a number belongs.
             yield found.unreadable(error, "The file")
 

@@ -94,13 +94,24 @@ SELECT name
  LIMIT :limit;
 
 -- stored_bytes
--- What the logs of its topics take, without the system's own.
-SELECT coalesce(sum(block.bytes), 0)::BIGINT
-  FROM topic AS topic
-  JOIN part AS part ON part.topic = topic.id
-  JOIN block AS block ON block.partition = part.id
- WHERE topic.tenant = :tenant
-   AND left(topic.name, 1) <> '$';
+-- What the logs of its topics take, without the system's own, what is kept after its block is gone, and what is staged.
+SELECT ((SELECT coalesce(sum(block.bytes), 0)
+           FROM topic AS topic
+           JOIN part AS part ON part.topic = topic.id
+           JOIN block AS block ON block.partition = part.id
+          WHERE topic.tenant = :tenant
+            AND left(topic.name, 1) <> '$')
+      + (SELECT coalesce(sum(octet_length(kept.data)), 0)
+           FROM topic AS topic
+           JOIN part AS part ON part.topic = topic.id
+           JOIN kept AS kept ON kept.partition = part.id
+          WHERE topic.tenant = :tenant
+            AND left(topic.name, 1) <> '$')
+      + (SELECT coalesce(sum(octet_length(chunk.data)), 0)
+           FROM stage AS stage
+           JOIN staged AS staged ON staged.stage = stage.id
+           JOIN chunk AS chunk ON chunk.id = staged.chunk
+          WHERE stage.tenant = :tenant))::BIGINT;
 
 -- tenant_insert
 -- Answers the one that is there already, too: two may make it at once.
@@ -122,13 +133,14 @@ SELECT topic.id, topic.tenant, tenant.name, topic.name, topic.settings, topic.pa
  ORDER BY part.number;
 
 -- topic_list
--- Without the system's own.
+-- Without the system's own. Zero rows also while the tenant is being deleted: for all who ask its topics are gone.
 SELECT topic.name
   FROM topic AS topic
   JOIN tenant AS tenant ON tenant.id = topic.tenant
  WHERE tenant.name = :tenant
    AND topic.name > :after
    AND left(topic.name, 1) <> '$'
+   AND tenant.state <> 2
  ORDER BY topic.name
  LIMIT :limit;
 

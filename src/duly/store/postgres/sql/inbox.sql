@@ -31,6 +31,12 @@ DELETE FROM inbox
  WHERE topic = :topic
     OR NOT EXISTS (SELECT 1 FROM topic WHERE topic.id = inbox.topic);
 
+-- refused_erase
+-- What could not be taken in goes with its topic, as all that it held.
+DELETE FROM refused
+ WHERE topic = :topic
+    OR NOT EXISTS (SELECT 1 FROM topic WHERE topic.id = refused.topic);
+
 -- has_mail
 -- Zero rows: nothing waits in the topic's inbox.
 SELECT 1::BIGINT

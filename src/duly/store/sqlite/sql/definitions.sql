@@ -100,13 +100,23 @@ SELECT name
  LIMIT :limit;
 
 -- stored_bytes
--- What the logs of its topics take, without the system's own.
-SELECT coalesce(sum(block.bytes), 0)
-  FROM duly_topic AS topic
-  JOIN duly_part AS part ON part.topic = topic.id
-  JOIN duly_block AS block ON block.tenant = topic.tenant AND block.partition = part.id
- WHERE topic.tenant = :tenant
-   AND topic.name NOT GLOB '$*';
+-- What the logs of its topics take, without the system's own, what is kept after its block is gone, and what is staged.
+SELECT (SELECT coalesce(sum(block.bytes), 0)
+          FROM duly_topic AS topic
+          JOIN duly_part AS part ON part.topic = topic.id
+          JOIN duly_block AS block ON block.tenant = topic.tenant AND block.partition = part.id
+         WHERE topic.tenant = :tenant
+           AND topic.name NOT GLOB '$*')
+     + (SELECT coalesce(sum(length(kept.data)), 0)
+          FROM duly_topic AS topic
+          JOIN duly_part AS part ON part.topic = topic.id
+          JOIN duly_kept AS kept ON kept.tenant = topic.tenant AND kept.partition = part.id
+         WHERE topic.tenant = :tenant
+           AND topic.name NOT GLOB '$*')
+     + (SELECT coalesce(sum(length(chunk.data)), 0)
+          FROM duly_staged AS staged
+          JOIN duly_chunk AS chunk ON chunk.id = staged.chunk
+         WHERE staged.tenant = :tenant);
 
 -- tenant_insert
 INSERT INTO duly_tenant (name, settings, created_at_ms)
@@ -126,13 +136,14 @@ SELECT topic.id, topic.tenant, tenant.name, topic.name, topic.settings, topic.pa
  ORDER BY part.number;
 
 -- topic_list
--- Without the system's own.
+-- Without the system's own. Zero rows also while the tenant is being deleted: for all who ask its topics are gone.
 SELECT topic.name
   FROM duly_topic AS topic
   JOIN duly_tenant AS tenant ON tenant.id = topic.tenant
  WHERE tenant.name = :tenant
    AND topic.name > :after
    AND topic.name NOT GLOB '$*'
+   AND tenant.state <> 2
  ORDER BY topic.name
  LIMIT :limit;
 
