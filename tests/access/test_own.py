@@ -97,6 +97,11 @@ def test_a_claim_that_acks_takes_the_grant_to_settle_too(place: Place) -> None:
             taker.claim("jobs", max_messages=1, acks=batch)
         assert place.store.describe_group("jobs", "queue").leased == 1
         assert not batch[0].settled
+        # A loop looks for more on a session that remembers what it claims.
+        with pytest.raises(duly.Denied):
+            for _ in taker.consume("jobs", wait=0):
+                pass
+        assert place.store.describe_group("jobs", "queue").leased == 2
     with place.connect(place.key("worker", duly.Grant("claim"), duly.Grant("settle"))) as worker:
         batch = worker.claim("jobs", max_messages=1)
         assert worker.claim("jobs", max_messages=1, acks=batch).acked == duly.Settled(1)

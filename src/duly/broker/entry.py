@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ..client.client import Client
 from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
-from ..engine.claimed import Claim, Claimed
+from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.event_log import ListEvents, Page
 from ..engine.principals import PutPrincipal
 from ..engine.stretch import Piece, Stretch, read_piece
@@ -366,9 +366,9 @@ class _ToldWatch:
         self._watch = watch
         self._telling = telling
 
-    def claim(self, max_messages: int, *, deadline: float | None) -> Claimed:
+    def claim(self, max_messages: int, *, deadline: float | None, acks: Acks | None = None) -> Claimed:
         with self._telling():
-            return self._watch.claim(max_messages, deadline=deadline)
+            return self._watch.claim(max_messages, deadline=deadline, acks=acks)
 
     def wait(self, deadline: float) -> None:
         self._watch.wait(deadline)
