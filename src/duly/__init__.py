@@ -62,10 +62,13 @@ from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
 from .tenant import TenantDescription, TenantSettings
 from .topic import (
+    Breaker,
     ConsumerDescription,
+    GateDescription,
     GroupDescription,
     GroupSettings,
     Health,
+    LaneBreaker,
     Lanes,
     PartitionDescription,
     Retention,
@@ -129,6 +132,7 @@ __all__ = [
     "AuditEntry",
     "Backup",
     "Batch",
+    "Breaker",
     "Bury",
     "Busy",
     "Client",
@@ -149,6 +153,7 @@ __all__ = [
     "Failure",
     "Figures",
     "Finding",
+    "GateDescription",
     "Grant",
     "GroupDescription",
     "GroupExists",
@@ -164,6 +169,7 @@ __all__ = [
     "KeyNotFound",
     "LakeError",
     "LakeTaken",
+    "LaneBreaker",
     "Lanes",
     "LeaseLost",
     "LimitExceeded",
