@@ -54,6 +54,7 @@ from .errors import (
 )
 from .events import Event
 from .grants import Grant
+from .forecast import Forecast, ForecastMinute
 from .health import Figures, Finding, GroupHealth, HealthReason
 from .keys import Key, NewKey, Principal
 from .limits import LIMITS, Limits
@@ -149,6 +150,8 @@ __all__ = [
     "Failure",
     "Figures",
     "Finding",
+    "Forecast",
+    "ForecastMinute",
     "Grant",
     "GroupDescription",
     "GroupExists",

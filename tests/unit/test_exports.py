@@ -37,6 +37,8 @@ PUBLIC = [
     "Failure",
     "Figures",
     "Finding",
+    "Forecast",
+    "ForecastMinute",
     "Grant",
     "GroupDescription",
     "GroupExists",

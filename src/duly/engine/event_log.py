@@ -7,7 +7,8 @@ list), stays true when rows are packed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -32,7 +33,22 @@ _BREATH_MS = 10
 # A page looks at no more messages than this, whatever it finds.
 _LOOK_MAX = 20_000
 
+
+class Brief(msgspec.Struct, frozen=True):
+    """Of an event, what those need to know who look at very many."""
+
+    kind: str
+    at: int
+    topic: str = ""
+    group: str = ""
+    count: int = 0
+    consumer: str = ""
+    lease: int = 0
+    facts: Mapping[str, object] = {}
+
+
 _events = msgspec.json.Decoder(list[Event])
+_briefly = msgspec.json.Decoder(list[Brief])
 
 
 def pack(tx: Transaction, _: AgendaRow) -> None:
@@ -160,6 +176,21 @@ class _Wanted:
             # Whatever else happens to a message that a group holds ends its lease; others hold theirs.
             self.leases.pop(event.group, None)
         return about
+
+
+def late_events(tx: Transaction, tenant: str, transactions: int) -> Iterator[list[Brief]]:
+    """The events of a tenant's last so many transactions, each with its own, in order. Raises CorruptBlock."""
+    topic, tenant_id = tx.topic_find(tenant, EVENTS), tx.tenant_id(tenant)
+    rows = deque(() if tenant_id is None else tx.event_rows_of(tenant_id), transactions)
+    if topic is not None and len(rows) < transactions:
+        partition = topic.partitions[0]
+        head = head_of(tx, topic.tenant_id, partition)
+        at = max(head.first_offset, head.next_offset - transactions + len(rows))
+        for block in tx.blocks(topic.tenant_id, partition, at, head.next_offset):
+            for data in block.columns.values("payload", max(at, block.base) - block.base, block.count) or []:
+                yield _briefly.decode(data)
+    for data in rows:
+        yield _briefly.decode(data)
 
 
 def _from(tx: Transaction, command: ListEvents, since: int) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,292 @@
+"""forecast: the coming load per minute, and the consumers that it takes. Nothing is kept for it, nothing is written.
+
+What comes. A queue's timeline knows what falls due in each minute. What will be published is not known: it is taken
+that as much comes as of late, by the `published` events of the last ten minutes, less what was published for later (a
+minute or more ahead): that stands on the timeline already, and would count twice.
+
+How fast a consumer is. It is *busy* while it holds a lease. Of each lease the events tell when it was claimed, how many
+of it were acked, and when last; a lease of which nothing was settled tells nothing. By consumer these stretches are
+laid over each other, so that several leases at once do not count twice, and the service rate is
+
+    messages acked ÷ seconds busy, of all consumers of the group together
+
+A retry takes time and finishes nothing: it makes the rate smaller, as it should. A consumer is whoever claims under one
+name: a process of workers with all its slots. One whose slots are half empty finishes less than it could; so the
+forecast asks rather for too many. Only the last _LOOK_BACK transactions of the tenant are looked at, however old: a
+group that was scaled down to nothing is known by what it did before. Where they tell nothing no number is made up.
+
+How many it takes. A message keeps one consumer for 1 ÷ rate seconds. If that is a minute or less, then a minute takes
+
+    consumers = ⌈ messages to begin in it ÷ (60 × rate) ⌉
+
+and one that takes longer keeps one consumer in each of the minutes that it lasts, and never more than one. What is
+begun in the first minute is all of the backlog too; where settings let through no more than so many a second the rest
+waits for the next minute. Rounded up, without a reserve: how busy consumers should be is for whoever scales them to
+say. The first minute is what is left of this one, but it is counted as whole, or the number would grow without bound as
+its end comes near.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+
+import msgspec
+
+from ..errors import CorruptBlock, LimitExceeded
+from ..forecast import Forecast, ForecastMinute
+from ..health import ACTIVE_MS
+from ..limits import MINUTE_MS
+from ..store.contract import LEASED, GroupRow, TopicRow, Transaction
+from .event_log import Brief, late_events
+from .find import find_group, find_topic
+from .groups import DescribeGroup, describe_group
+from .inquiry import count_coming
+from .pause import is_paused
+
+_LOOK_BACK = 10_000
+_LATE_MS = 10 * MINUTE_MS
+# Of all groups together: an answer is in memory whole.
+_MINUTES_MAX = 500_000
+
+
+class ListForecasts(msgspec.Struct, frozen=True):
+    """A topic's forecasts, of one of its groups or of all; or those of a page of topics after a name.
+
+    `rate_per_s`: how fast a consumer is, where the caller knows better than the events.
+    """
+
+    tenant: str
+    topic: str | None
+    group: str
+    after: str
+    limit: int
+    minutes: int
+    rate_per_s: float | None = None
+
+
+def list_forecasts(tx: Transaction, command: ListForecasts) -> list[Forecast]:
+    """Every group of the topics asked for, by topic. A log without groups has one without a name: nobody consumes it,
+    and how much of it comes is told all the same.
+    """
+    if command.topic is not None:
+        names = [command.topic]
+    else:
+        names = tx.topic_list(command.tenant, command.after, command.limit)
+    topics = [find_topic(tx, command.tenant, name, suspended=True) for name in names]
+    groups = [(topic, group) for topic in topics for group in _groups(tx, topic, command.group)]
+    if len(groups) * command.minutes > _MINUTES_MAX:
+        raise LimitExceeded(
+            f"{len(groups)} groups for {command.minutes} minutes are too many for one answer: ask for fewer minutes, "
+            "for one topic or for one group."
+        )
+    of_late = OfLate(topics, tx.now_ms)
+    damage = ""
+    try:
+        for events in late_events(tx, command.tenant, _LOOK_BACK):
+            of_late.note(events)
+    except CorruptBlock as error:
+        damage = f"What happened cannot be read, and so neither how fast consumers are: {error}"
+    return [_forecast(tx, topic, group, command, of_late, damage) for topic, group in groups]
+
+
+def _groups(tx: Transaction, topic: TopicRow, name: str) -> Sequence[GroupRow | None]:
+    if name:
+        return [find_group(tx, topic, name)]
+    return tx.group_list(topic.id) or [None]
+
+
+class _Lease(msgspec.Struct):
+    consumer: str
+    start: int
+    end: int = 0
+
+
+class OfLate:
+    """What events tell of some topics: how much was published lately, and how fast consumers were."""
+
+    def __init__(self, topics: Sequence[TopicRow], now_ms: int) -> None:
+        self._made = {topic.name: topic.created_at for topic in topics}
+        self._now_ms = now_ms
+        self._transactions = self._begins = 0
+        self._published: Counter[str] = Counter()
+        self._acked: Counter[tuple[str, str]] = Counter()
+        self._leases: dict[tuple[str, str], dict[int, _Lease]] = defaultdict(dict)
+
+    def note(self, events: Sequence[Brief]) -> None:
+        """Takes in a transaction, in order."""
+        if not self._transactions and events:
+            self._begins = events[0].at
+        self._transactions += 1
+        for event in events:
+            # Another topic may have had the name.
+            if event.at >= self._made.get(event.topic, self._now_ms + 1):
+                self._note(event)
+
+    def _note(self, event: Brief) -> None:
+        key = event.topic, event.group
+        if event.kind == "published":
+            if event.at > self._now_ms - _LATE_MS:
+                later = event.facts.get("later", 0)
+                self._published[event.topic] += event.count - (later if isinstance(later, int) else 0)
+        elif event.kind in ("claimed", "extended"):
+            self._leases[key][event.lease] = _Lease(event.consumer, event.at)
+        elif event.kind in ("acked", "nacked") and (lease := self._leases[key].get(event.lease)) is not None:
+            lease.consumer, lease.end = event.consumer, event.at
+            if event.kind == "acked":
+                self._acked[key] += event.count
+
+    def arrival_rate(self, topic: TopicRow) -> float:
+        """Messages a second, of ten minutes; of fewer where the topic is younger or the events do not reach back so
+        far, but of one at least.
+        """
+        since = max(self._now_ms - _LATE_MS, topic.created_at)
+        if self._transactions >= _LOOK_BACK:
+            since = max(since, self._begins)
+        return self._published[topic.name] * 1000 / max(MINUTE_MS, self._now_ms - since)
+
+    def service_rate(self, topic: str, group: str) -> tuple[float | None, int]:
+        """Messages a second that one busy consumer finishes, and of how many that was told; None: nobody knows."""
+        acked = self._acked[topic, group]
+        if not acked:
+            return None, 0
+        stretches: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for lease in self._leases[topic, group].values():
+            if lease.end:
+                # Events are told to the millisecond: what began and ended in the same one took some of it.
+                stretches[lease.consumer].append((lease.start, max(lease.end, lease.start + 1)))
+        return acked * 1000 / sum(_covered(some) for some in stretches.values()), acked
+
+
+def _covered(stretches: list[tuple[int, int]]) -> int:
+    """How long at least one of them lasts."""
+    covered = until = 0
+    for start, end in sorted(stretches):
+        covered += max(0, end - max(start, until))
+        until = max(until, end)
+    return covered
+
+
+def _forecast(
+    tx: Transaction, topic: TopicRow, group: GroupRow | None, command: ListForecasts, of_late: OfLate, damage: str
+) -> Forecast:
+    name = "" if group is None else group.name
+    observed_rate, observed = of_late.service_rate(topic.name, name)
+    rate, rate_max = observed_rate, topic.settings.rate
+    if command.rate_per_s is not None:
+        rate, observed = command.rate_per_s, 0
+    arrival_rate = of_late.arrival_rate(topic)
+    paused = topic.paused or is_paused(tx) or (group is not None and group.paused)
+    notes = [damage] if damage else []
+    try:
+        stands = _stands(tx, topic, group)
+    except CorruptBlock as error:
+        # One that cannot be read must not hide what is ahead of the others.
+        stands, rate = _Stands(), None
+        notes.append(f"What stands in it cannot be read: {error}")
+    first = tx.now_ms // MINUTE_MS
+    timed = [stands.coming[minute] for minute in range(first, first + command.minutes)]
+    needed: list[int | None] = [None] * command.minutes
+    if group is None or paused:
+        needed = [0] * command.minutes
+    elif rate is not None:
+        loads = [messages + 60 * arrival_rate for messages in timed]
+        needed = [*consumers_needed(loads, stands.ready + stands.leased, rate, rate_max)]
+    return Forecast(
+        topic=topic.name,
+        group=name,
+        at_ms=tx.now_ms,
+        paused=paused,
+        ready=stands.ready,
+        leased=stands.leased,
+        active=stands.active,
+        arrival_rate=round(arrival_rate, 4),
+        service_rate=None if rate is None else float(f"{rate:.4g}"),
+        observed=observed,
+        rate_max=rate_max,
+        minutes=tuple(
+            ForecastMinute((first + at) * MINUTE_MS, timed[at], _expected(arrival_rate, at), needed[at])
+            for at in range(command.minutes)
+        ),
+        notes=(*notes, *_notes(topic, group, paused, rate, rate_max)),
+    )
+
+
+def _expected(rate: float, minute: int) -> int:
+    # The sum over minutes is right, though a minute by itself would be rounded to nothing.
+    return round(60 * rate * (minute + 1)) - round(60 * rate * minute)
+
+
+class _Stands(msgspec.Struct):
+    """What stands now, and what is timed, by minute."""
+
+    ready: int = 0
+    leased: int = 0
+    active: int = 0
+    coming: Counter[int] = msgspec.field(default_factory=Counter)
+
+
+def _stands(tx: Transaction, topic: TopicRow, group: GroupRow | None) -> _Stands:
+    if group is None:
+        return _Stands()
+    known = describe_group(tx, DescribeGroup(topic.tenant, topic.name, group.name))
+    if topic.settings.kind == "queue":
+        coming = count_coming(tx, topic)
+    else:
+        coming = _retries(tx, topic, group)
+    active = sum(one.idle_ms < ACTIVE_MS or one.messages > 0 for one in known.consumers)
+    ready = known.lag + known.retrying - sum(coming.values())
+    return _Stands(max(0, ready), known.leased, active, coming)
+
+
+def _retries(tx: Transaction, topic: TopicRow, group: GroupRow) -> Counter[int]:
+    """A log's timeline: messages that failed, by the minute of their next attempt."""
+    counts: Counter[int] = Counter()
+    for partition in topic.partitions:
+        for row in tx.leases(topic.tenant_id, partition, group.id):
+            if row.state != LEASED and row.due_at > tx.now_ms:
+                counts[row.due_at // MINUTE_MS] += row.live
+    return counts
+
+
+def consumers_needed(loads: Sequence[float], backlog: float, rate: float, rate_max: float | None) -> list[int]:
+    """For each minute: how many consumers it takes, where each finishes `rate` a second and as much as `loads` comes."""
+    lasts = math.ceil(1 / rate / 60)
+    # Of a consumer's minute.
+    share = min(1.0, 1 / rate / 60)
+    underway: deque[float] = deque()
+    waiting, busy = backlog, 0.0
+    needed: list[int] = []
+    for load in loads:
+        waiting += load
+        begun = waiting if rate_max is None else min(waiting, rate_max * 60)
+        waiting -= begun
+        underway.append(begun)
+        busy += begun
+        if len(underway) > lasts:
+            busy -= underway.popleft()
+        # What adding and taking away leaves of nothing takes nobody.
+        needed.append(math.ceil(busy * share - 1e-6))
+    return needed
+
+
+def _notes(
+    topic: TopicRow, group: GroupRow | None, paused: bool, rate: float | None, rate_max: float | None
+) -> list[str]:
+    notes = []
+    if group is None:
+        return ["It has no group: nobody consumes it."]
+    if paused:
+        notes.append("Paused: nothing is delivered, so no consumer has anything to do until it is resumed.")
+    if rate is None:
+        notes.append(
+            "How fast a consumer is is not known: none has acked anything of late. Give a rate, or let one work."
+        )
+    if rate_max is not None:
+        most = "" if rate is None else f": more than {math.ceil(rate_max / rate):,} consumers have nothing to do"
+        notes.append(f"It delivers at most {rate_max:,.15g} messages a second{most}.")
+    lanes = topic.settings.lanes
+    if lanes is not None and (lanes.max_in_flight is not None or lanes.rate is not None):
+        notes.append("Its lanes have limits: where few lanes have messages, fewer consumers have something to do.")
+    return notes
