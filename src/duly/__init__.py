@@ -53,8 +53,8 @@ from .errors import (
     Unavailable,
 )
 from .events import Event
-from .grants import Grant
 from .forecast import Forecast, ForecastMinute
+from .grants import Grant
 from .health import Figures, Finding, GroupHealth, HealthReason
 from .keys import Key, NewKey, Principal
 from .limits import LIMITS, Limits

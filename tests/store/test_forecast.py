@@ -38,7 +38,7 @@ def test_a_timeline_takes_so_many_consumers_a_minute(q: duly.Client, clock: duly
     told = q.forecast("jobs", minutes=4)
     assert (told.ready, told.leased, told.active) == (20, 0, 1)
     assert (told.service_rate, told.observed) == (2.0, 20)
-    # 40 in ten minutes, of which the topic is younger: one minute counts. What was published for later is not among them.
+    # The topic is younger than ten minutes: one minute counts. What was published for later is not among them.
     assert told.arrival_rate == round(40 / 60, 4)
     assert [minute.timed for minute in told.minutes] == [0, 2500, 2500, 0]
     assert [minute.expected for minute in told.minutes] == [40, 40, 40, 40]

@@ -151,6 +151,8 @@ CLIENT = [
     "drop_stages",
     "examine",
     "extend",
+    "forecast",
+    "forecasts",
     "get",
     "health",
     "held",

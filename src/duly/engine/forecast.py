@@ -31,10 +31,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 
-from ..errors import CorruptBlock, LimitExceeded
+from ..errors import CorruptBlock, InvalidArgument, LimitExceeded
 from ..forecast import Forecast, ForecastMinute
 from ..health import ACTIVE_MS
 from ..limits import MINUTE_MS
@@ -47,6 +48,8 @@ from .pause import is_paused
 
 _LOOK_BACK = 10_000
 _LATE_MS = 10 * MINUTE_MS
+# A message that takes eleven days.
+_RATE_MIN = 1e-6
 # Of all groups together: an answer is in memory whole.
 _MINUTES_MAX = 500_000
 
@@ -70,6 +73,8 @@ def list_forecasts(tx: Transaction, command: ListForecasts) -> list[Forecast]:
     """Every group of the topics asked for, by topic. A log without groups has one without a name: nobody consumes it,
     and how much of it comes is told all the same.
     """
+    if command.rate_per_s is not None and command.rate_per_s < _RATE_MIN:
+        raise InvalidArgument(f"rate must be at least {_RATE_MIN} a second; got {command.rate_per_s}.")
     if command.topic is not None:
         names = [command.topic]
     else:
@@ -187,12 +192,15 @@ def _forecast(
         notes.append(f"What stands in it cannot be read: {error}")
     first = tx.now_ms // MINUTE_MS
     timed = [stands.coming[minute] for minute in range(first, first + command.minutes)]
-    needed: list[int | None] = [None] * command.minutes
+    loads = [messages + 60 * arrival_rate for messages in timed]
+    needed: Sequence[int | None]
     if group is None or paused:
         needed = [0] * command.minutes
-    elif rate is not None:
-        loads = [messages + 60 * arrival_rate for messages in timed]
-        needed = [*consumers_needed(loads, stands.ready + stands.leased, rate, rate_max)]
+    elif rate is None:
+        # Where there is nothing to do it takes nobody, however fast they are.
+        needed = [None if work else 0 for work in accumulate(loads, initial=stands.ready + stands.leased)][1:]
+    else:
+        needed = consumers_needed(loads, stands.ready + stands.leased, rate, rate_max)
     return Forecast(
         topic=topic.name,
         group=name,
@@ -209,7 +217,7 @@ def _forecast(
             ForecastMinute((first + at) * MINUTE_MS, timed[at], _expected(arrival_rate, at), needed[at])
             for at in range(command.minutes)
         ),
-        notes=(*notes, *_notes(topic, group, paused, rate, rate_max)),
+        notes=(*notes, *_notes(topic, group, paused=paused, unknown=None in needed, rate=rate, rate_max=rate_max)),
     )
 
 
@@ -231,10 +239,7 @@ def _stands(tx: Transaction, topic: TopicRow, group: GroupRow | None) -> _Stands
     if group is None:
         return _Stands()
     known = describe_group(tx, DescribeGroup(topic.tenant, topic.name, group.name))
-    if topic.settings.kind == "queue":
-        coming = count_coming(tx, topic)
-    else:
-        coming = _retries(tx, topic, group)
+    coming = count_coming(tx, topic) if topic.settings.kind == "queue" else _retries(tx, topic, group)
     active = sum(one.idle_ms < ACTIVE_MS or one.messages > 0 for one in known.consumers)
     ready = known.lag + known.retrying - sum(coming.values())
     return _Stands(max(0, ready), known.leased, active, coming)
@@ -251,7 +256,7 @@ def _retries(tx: Transaction, topic: TopicRow, group: GroupRow) -> Counter[int]:
 
 
 def consumers_needed(loads: Sequence[float], backlog: float, rate: float, rate_max: float | None) -> list[int]:
-    """For each minute: how many consumers it takes, where each finishes `rate` a second and as much as `loads` comes."""
+    """For each minute: how many consumers it takes, if each finishes `rate` a second and as much as `loads` comes."""
     lasts = math.ceil(1 / rate / 60)
     # Of a consumer's minute.
     share = min(1.0, 1 / rate / 60)
@@ -272,14 +277,14 @@ def consumers_needed(loads: Sequence[float], backlog: float, rate: float, rate_m
 
 
 def _notes(
-    topic: TopicRow, group: GroupRow | None, paused: bool, rate: float | None, rate_max: float | None
+    topic: TopicRow, group: GroupRow | None, *, paused: bool, unknown: bool, rate: float | None, rate_max: float | None
 ) -> list[str]:
     notes = []
     if group is None:
         return ["It has no group: nobody consumes it."]
     if paused:
         notes.append("Paused: nothing is delivered, so no consumer has anything to do until it is resumed.")
-    if rate is None:
+    if unknown:
         notes.append(
             "How fast a consumer is is not known: none has acked anything of late. Give a rate, or let one work."
         )
