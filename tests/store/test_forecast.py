@@ -202,3 +202,20 @@ def test_it_is_forecast_from_events_that_are_packed_and_from_those_that_are_not(
     q.ack(batch)
     told = q.forecast(orders, group="billing", minutes=1)
     assert (told.service_rate, told.observed) == (0.75, 30)
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("bound", ["_LOOK_BACK", "_LOOK_BACK_EVENTS"])
+def test_it_looks_back_at_so_much_and_reckons_from_there(
+    q: duly.Client, clock: duly.ManualClock, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr("duly.engine.event_log._SLICE", 3)
+    q.create_topic("jobs", kind="queue")
+    for many in (500, 500, 500, 60, 60, 60):
+        q.publish("jobs", [b"x"] * many)
+        clock.advance(30)
+    # Some are packed by now; of those that are it takes three at a time.
+    assert len(list(q.events(topic="jobs"))) == 7
+    assert q.forecast("jobs", minutes=1).arrival_rate == round(1680 / 180, 4)
+    monkeypatch.setattr(f"duly.engine.forecast.{bound}", 3)
+    assert q.forecast("jobs", minutes=1).arrival_rate in (180 / 90, round(680 / 120, 4))

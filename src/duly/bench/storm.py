@@ -3,7 +3,7 @@
 The store is a real one; time is a manual clock that goes in steps of 50 ms, so ten minutes take some seconds. A program
 with 100 slots claims for the slots that are free, and holds a message for as long as the call to its destination takes:
 one step, or a second's timeout if that is dead. Once the dead destination is a lane of a queue beside others, once it
-is a log with a group beside a queue for the others.
+is a log with a group beside a queue for the others, and each has half of the slots, as handlers have.
 
     calm ──▶ dead ──▶ back
      │         │        └ the backlog drains at the configured rate, others go on
@@ -17,7 +17,7 @@ that a breaker allows while all of them fail: one after `probe`, each next one a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -126,7 +126,7 @@ class _Run:
         """Makes the topics."""
         raise NotImplementedError
 
-    def groups(self) -> Iterable[tuple[str, str]]:
+    def groups(self) -> Sequence[tuple[str, str]]:
         """Topics and groups that the program claims from."""
         raise NotImplementedError
 
@@ -187,7 +187,8 @@ class _Run:
             self._settle(self._client.ack, [call.delivery for call in ours if not call.fails])
             self._settle(self._client.nack, [call.delivery for call in ours if call.fails])
         for topic, group in self.groups():
-            if free := _SLOTS - len(self._calls):
+            taken = sum(call.delivery.topic == topic for call in self._calls)
+            if free := _SLOTS // len(self.groups()) - taken:
                 for delivery in self._timed(lambda t=topic, g=group, n=free: self._claim(t, g, n)):  # type: ignore[misc]
                     self._calls.append(self._begun(delivery, now))
         self._clock.advance(_STEP_MS / 1000)
@@ -252,7 +253,7 @@ class _Lane(_Run):
         lanes = duly.Lanes(rate=self._storm.rate, breaker=self.breaker)
         client.create_topic("lanes", kind="queue", lanes=lanes)
 
-    def groups(self) -> Iterable[tuple[str, str]]:
+    def groups(self) -> Sequence[tuple[str, str]]:
         return [("lanes", "queue")]
 
     def dead_topic(self) -> str:
@@ -270,7 +271,7 @@ class _Group(_Run):
         client.create_topic(_DEAD, kind="log", rate=self._storm.rate, breaker=self.breaker)
         client.create_group(_DEAD, "bench")
 
-    def groups(self) -> Iterable[tuple[str, str]]:
+    def groups(self) -> Sequence[tuple[str, str]]:
         return [(_DEAD, "bench"), (self.others, "queue")]
 
     def dead_topic(self) -> str:

@@ -401,6 +401,7 @@ def storm(
     messages: Annotated[int, typer.Option(min=1, help="Messages that wait for the destination.")] = 200_000,
     dead_s: Annotated[float, typer.Option(min=10, help="Simulated seconds for which it is dead.")] = 600,
     rate: Annotated[float, typer.Option(min=1, help="Messages a second that are configured for it.")] = 1000,
+    disk: Annotated[bool, typer.Option("--disk", help="In a file; else in memory.")] = False,
     postgres: OwnPostgres = False,
     folder: Folder = Path("."),
     as_json: Json = False,
@@ -411,7 +412,7 @@ def storm(
     """
     from duly.bench.storm import Storm, measure
 
-    with _place(folder, postgres) as place:
+    with _place(folder, postgres) if disk or postgres else nullcontext(":memory:") as place:
         _show("storm", measure(place, Storm(messages, dead_s, rate)), as_json)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -32,6 +33,8 @@ _BYTES_A_SLICE = 256 * 1024
 _BREATH_MS = 10
 # A page looks at no more messages than this, whatever it finds.
 _LOOK_MAX = 20_000
+# Of those who look back.
+_SLICE = 500
 
 
 class Brief(msgspec.Struct, frozen=True):
@@ -178,19 +181,33 @@ class _Wanted:
         return about
 
 
-def late_events(tx: Transaction, tenant: str, transactions: int) -> Iterator[list[Brief]]:
-    """The events of a tenant's last so many transactions, each with its own, in order. Raises CorruptBlock."""
+def late_events(tx: Transaction, tenant: str, transactions: int, events: int) -> tuple[list[list[Brief]], bool]:
+    """What happened last in a tenant, by transaction, in order; and whether that is all that is recorded.
+
+    Looks back at so many transactions, or at the last that have about so many events. Raises CorruptBlock.
+    """
     topic, tenant_id = tx.topic_find(tenant, EVENTS), tx.tenant_id(tenant)
     rows = deque(() if tenant_id is None else tx.event_rows_of(tenant_id), transactions)
-    if topic is not None and len(rows) < transactions:
-        partition = topic.partitions[0]
-        head = head_of(tx, topic.tenant_id, partition)
-        at = max(head.first_offset, head.next_offset - transactions + len(rows))
-        for block in tx.blocks(topic.tenant_id, partition, at, head.next_offset):
-            for data in block.columns.values("payload", max(at, block.base) - block.base, block.count) or []:
-                yield _briefly.decode(data)
-    for data in rows:
-        yield _briefly.decode(data)
+    # Backwards, by the slice, until there are enough.
+    slices = [[_briefly.decode(data) for data in rows]]
+    seen, found = len(rows), sum(map(len, slices[0]))
+    if topic is None:
+        return slices[0], seen < transactions
+    partition = topic.partitions[0]
+    head = head_of(tx, topic.tenant_id, partition)
+    at = head.next_offset
+    while at > head.first_offset and seen < transactions and found < events:
+        end, at = at, max(head.first_offset, at - min(_SLICE, transactions - seen))
+        some = [_briefly.decode(data) for data in _payloads(tx, topic, at, end)]
+        slices.append(some)
+        seen, found = seen + len(some), found + sum(map(len, some))
+    return list(chain.from_iterable(reversed(slices))), at <= head.first_offset and seen < transactions
+
+
+def _payloads(tx: Transaction, topic: TopicRow, low: int, high: int) -> Iterator[bytes]:
+    for block in tx.blocks(topic.tenant_id, topic.partitions[0], low, high):
+        start, stop = max(low, block.base) - block.base, min(high, block.end) - block.base
+        yield from block.columns.values("payload", start, stop) or []
 
 
 def _from(tx: Transaction, command: ListEvents, since: int) -> Iterator[tuple[int, bytes]]:

@@ -12,7 +12,7 @@ laid over each other, so that several leases at once do not count twice, and the
 
 A retry takes time and finishes nothing: it makes the rate smaller, as it should. A consumer is whoever claims under one
 name: a process of workers with all its slots. One whose slots are half empty finishes less than it could; so the
-forecast asks rather for too many. Only the last _LOOK_BACK transactions of the tenant are looked at, however old: a
+forecast asks rather for too many. Only the last transactions of the tenant are looked at (_LOOK_BACK), however old: a
 group that was scaled down to nothing is known by what it did before. Where they tell nothing no number is made up.
 
 How many it takes. A message keeps one consumer for 1 ÷ rate seconds. If that is a minute or less, then a minute takes
@@ -47,6 +47,7 @@ from .inquiry import count_coming
 from .pause import is_paused
 
 _LOOK_BACK = 10_000
+_LOOK_BACK_EVENTS = 50_000
 _LATE_MS = 10 * MINUTE_MS
 # A message that takes eleven days.
 _RATE_MIN = 1e-6
@@ -89,8 +90,7 @@ def list_forecasts(tx: Transaction, command: ListForecasts) -> list[Forecast]:
     of_late = OfLate(topics, tx.now_ms)
     damage = ""
     try:
-        for events in late_events(tx, command.tenant, _LOOK_BACK):
-            of_late.note(events)
+        of_late.note(*late_events(tx, command.tenant, _LOOK_BACK, _LOOK_BACK_EVENTS))
     except CorruptBlock as error:
         damage = f"What happened cannot be read, and so neither how fast consumers are: {error}"
     return [_forecast(tx, topic, group, command, of_late, damage) for topic, group in groups]
@@ -114,20 +114,21 @@ class OfLate:
     def __init__(self, topics: Sequence[TopicRow], now_ms: int) -> None:
         self._made = {topic.name: topic.created_at for topic in topics}
         self._now_ms = now_ms
-        self._transactions = self._begins = 0
+        # Before this nothing is known.
+        self._since = 0
         self._published: Counter[str] = Counter()
         self._acked: Counter[tuple[str, str]] = Counter()
         self._leases: dict[tuple[str, str], dict[int, _Lease]] = defaultdict(dict)
 
-    def note(self, events: Sequence[Brief]) -> None:
-        """Takes in a transaction, in order."""
-        if not self._transactions and events:
-            self._begins = events[0].at
-        self._transactions += 1
-        for event in events:
-            # Another topic may have had the name.
-            if event.at >= self._made.get(event.topic, self._now_ms + 1):
-                self._note(event)
+    def note(self, transactions: Sequence[Sequence[Brief]], whole: bool) -> None:
+        """Takes in what happened, in order; `whole`: nothing is left out."""
+        if transactions and transactions[0] and not whole:
+            self._since = transactions[0][0].at
+        for events in transactions:
+            for event in events:
+                # Another topic may have had the name.
+                if event.at >= self._made.get(event.topic, self._now_ms + 1):
+                    self._note(event)
 
     def _note(self, event: Brief) -> None:
         key = event.topic, event.group
@@ -146,9 +147,7 @@ class OfLate:
         """Messages a second, of ten minutes; of fewer where the topic is younger or the events do not reach back so
         far, but of one at least.
         """
-        since = max(self._now_ms - _LATE_MS, topic.created_at)
-        if self._transactions >= _LOOK_BACK:
-            since = max(since, self._begins)
+        since = max(self._now_ms - _LATE_MS, topic.created_at, self._since)
         return self._published[topic.name] * 1000 / max(MINUTE_MS, self._now_ms - since)
 
     def service_rate(self, topic: str, group: str) -> tuple[float | None, int]:
