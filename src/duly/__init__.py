@@ -63,10 +63,13 @@ from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
 from .tenant import TenantDescription, TenantSettings
 from .topic import (
+    Breaker,
     ConsumerDescription,
+    GateDescription,
     GroupDescription,
     GroupSettings,
     Health,
+    LaneBreaker,
     Lanes,
     PartitionDescription,
     Retention,
@@ -130,6 +133,7 @@ __all__ = [
     "AuditEntry",
     "Backup",
     "Batch",
+    "Breaker",
     "Bury",
     "Busy",
     "Client",
@@ -152,6 +156,7 @@ __all__ = [
     "Finding",
     "Forecast",
     "ForecastMinute",
+    "GateDescription",
     "Grant",
     "GroupDescription",
     "GroupExists",
@@ -167,6 +172,7 @@ __all__ = [
     "KeyNotFound",
     "LakeError",
     "LakeTaken",
+    "LaneBreaker",
     "Lanes",
     "LeaseLost",
     "LimitExceeded",

@@ -21,6 +21,9 @@ class RetryPolicy:
     `base` (fixed) seconds, at most `cap`; with full jitter a random part of that, so that a
     crowd that failed together does not come back together. After `max_attempts` deliveries
     the message is buried.
+
+    With a `budget` retries are at most that share of fresh deliveries (and one a second at least);
+    what is more stays due and waits longer, and holds nothing fresh back.
     """
 
     max_attempts: int = 8
@@ -28,6 +31,7 @@ class RetryPolicy:
     cap: Duration = 3600
     shape: str = "exponential"
     jitter: str = "full"
+    budget: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int):
@@ -38,6 +42,10 @@ class RetryPolicy:
             raise InvalidArgument(f"retry.shape must be one of {', '.join(SHAPES)}; got {self.shape!r}.")
         if self.jitter not in JITTERS:
             raise InvalidArgument(f"retry.jitter must be one of {', '.join(JITTERS)}; got {self.jitter!r}.")
+        if self.budget is not None and (isinstance(self.budget, bool) or not isinstance(self.budget, (int, float))):
+            raise InvalidArgument("retry.budget must be a number.")
+        if self.budget is not None and not 0 <= self.budget <= 100:
+            raise InvalidArgument("retry.budget is a share of fresh deliveries, 0 to 100.")
         for name in ("base", "cap"):
             wait_ms = milliseconds(getattr(self, name), f"retry.{name}")
             if not 0 <= wait_ms <= LIMITS.backoff_ms_max:

@@ -85,14 +85,56 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class Breaker:
+    """When deliveries stop because most of them fail, and how they come back.
+
+    It opens when of at least `calls` outcomes in the last `window` a share of `failures` failed. Then one message at a
+    time is tried, the next `probe` later, each time twice as long, up to `probe_max`; no attempts are used. Once one
+    succeeds, the rate grows step by step to what it was.
+    """
+
+    failures: float = 0.5
+    calls: int = 20
+    window: Duration = 10.0
+    probe: Duration = 1.0
+    probe_max: Duration = 60.0
+
+    def __post_init__(self) -> None:
+        _number(self, "failures", low=0, high=1)
+        _whole(self, "calls", low=1, high=1_000_000, optional=False)
+        for name in ("window", "probe", "probe_max"):
+            _seconds(self, name, low_ms=100, high_ms=86_400_000, optional=False)
+        if self.probe_ms > self.probe_max_ms:
+            raise InvalidArgument("breaker.probe must not be longer than breaker.probe_max.")
+
+    @property
+    def window_ms(self) -> int:
+        """How far back outcomes count."""
+        return milliseconds(self.window, "window")
+
+    @property
+    def probe_ms(self) -> int:
+        """How long the first probe waits."""
+        return milliseconds(self.probe, "probe")
+
+    @property
+    def probe_max_ms(self) -> int:
+        """How long a probe waits at most."""
+        return milliseconds(self.probe_max, "probe_max")
+
+
+@dataclass(frozen=True, slots=True)
 class Lanes:
-    """How a queue's lanes share: weight by pattern, how many at once, how many a second."""
+    """How a queue's lanes share: weight by pattern, how many at once, how many a second, when one stops."""
 
     max_in_flight: int | None = None
     rate: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
+    breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
+        if self.breaker is not None:
+            _instance(self, "breaker", Breaker)
         _whole(self, "max_in_flight", low=1, high=1_000_000)
         _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
         if not isinstance(self.weights, Mapping):
@@ -149,6 +191,8 @@ class TopicSettings:
     payload_bytes_max: int = LIMITS.payload_bytes_default
     lanes: Lanes | None = None
     health: Health = field(default_factory=Health)
+    max_in_flight: int | None = None
+    breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -159,6 +203,7 @@ class TopicSettings:
         _seconds(self, "dedupe", low_ms=0, high_ms=LIMITS.dedupe_ms_max)
         _whole(self, "payload_bytes_max", low=1, high=LIMITS.payload_bytes_max, optional=False)
         _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
+        _whole(self, "max_in_flight", low=1, high=1_000_000)
         _flag(self, "dead_letters")
         _flag(self, "archive")
         if self.retention is None:
@@ -170,6 +215,8 @@ class TopicSettings:
             _instance(self, name, wanted)
         if self.lanes is not None:
             _instance(self, "lanes", Lanes)
+        if self.breaker is not None:
+            _instance(self, "breaker", Breaker)
         if self.kind == "log" and self.lanes is not None:
             raise InvalidArgument("Lanes belong to queues. On a log, order is per key: give messages a key.")
         if self.kind == "log" and self.dedupe is not None:
@@ -221,11 +268,18 @@ class GroupSettings:
     lease: Duration | None = None
     retry: RetryPolicy | None = None
     dead_letters: bool | None = None
+    rate: float | None = None
+    max_in_flight: int | None = None
+    breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
         _seconds(self, "lease", low_ms=LIMITS.lease_ms_min, high_ms=LIMITS.lease_ms_max)
+        _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
+        _whole(self, "max_in_flight", low=1, high=1_000_000)
         if self.retry is not None:
             _instance(self, "retry", RetryPolicy)
+        if self.breaker is not None:
+            _instance(self, "breaker", Breaker)
         if self.dead_letters is not None:
             _flag(self, "dead_letters")
 
@@ -298,8 +352,35 @@ class ConsumerDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneBreaker:
+    """A lane whose breaker is not closed: `open`, or at a rate in its `ramp`."""
+
+    lane: str
+    state: str
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateDescription:
+    """What holds a group back: the rate that holds now (a breaker's ramp counted in), and its breaker.
+
+    `lanes` are the first of those whose own breakers are not closed.
+    """
+
+    rate: float | None
+    max_in_flight: int | None
+    in_flight: int
+    breaker: str
+    probe_at_ms: int | None
+    lanes: tuple[LaneBreaker, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as it stands. `lag` counts what was never claimed, `leased` and `retrying` the rest."""
+    """A group as it stands. `lag` counts what was never claimed, `leased` and `retrying` the rest.
+
+    `gate` is there where something limits the group's deliveries.
+    """
 
     topic: str
     name: str
@@ -313,6 +394,7 @@ class GroupDescription:
     retrying: int
     dead: int
     consumers: tuple[ConsumerDescription, ...]
+    gate: GateDescription | None = None
 
     @property
     def pending(self) -> int:

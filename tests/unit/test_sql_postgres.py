@@ -34,7 +34,7 @@ ONLY_POSTGRES = {
         "report_dead",
         "any_event",
     ),
-    *("cursor_forget", "queue_forget", "lease_looking", "leases_due_looking", "receipt_touch"),
+    *("cursor_forget", "gate_forget", "queue_forget", "lease_looking", "leases_due_looking", "receipt_touch"),
 }
 
 

@@ -17,6 +17,7 @@ from ..store.contract import GroupRow, TopicRow, Transaction
 from .agenda import FORGET, schedule_store
 from .claimed import Claim, Claimed
 from .find import find_group, find_topic
+from .gates import Passage, passage
 from .log_claim import LogClaiming
 from .pause import is_paused, refuse_if_moved
 from .queue_claim import claim_queue
@@ -48,10 +49,14 @@ def claim(tx: Transaction, commands: Sequence[Claim]) -> list[Claimed | Exceptio
                 on_logs.append((at, topic, group))
             else:
                 on_queues.setdefault(topic.id, (topic, group, []))[2].append(at)
+    # Behind the acks: those may have opened one, or shut it.
+    passages: dict[int, Passage | None] = {}
     for at, topic, group in on_logs:
-        answers[at] = LogClaiming(tx, commands[at], topic, group).run()
+        if group.id not in passages:
+            passages[group.id] = passage(tx, topic, group)
+        answers[at] = LogClaiming(tx, commands[at], topic, group, passages[group.id]).run()
     for topic, group, which in on_queues.values():
-        served = claim_queue(tx, topic, group, [commands[at] for at in which])
+        served = claim_queue(tx, topic, group, [commands[at] for at in which], passage(tx, topic, group))
         for at, answer in zip(which, served, strict=True):
             answers[at] = answer
     for at, verdicts in settled.items():

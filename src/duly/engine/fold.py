@@ -26,6 +26,7 @@ from ..limits import LIMITS
 from ..store.contract import LANED, TIMED, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .find import head_of
+from .gates import has_budget
 from .ids import index_ids
 from .index import ABSORB_FROM, RUN_BLOCK, Index, Progress, coming_together, progress_of
 from .views import Proposal, Stored, front, order_of
@@ -95,6 +96,9 @@ def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> 
         # Claims will say so; publishing goes on.
         return
     index = Index(tx, topic, partition)
+    if has_budget(tx, topic):
+        # Claims alone know how many there may be.
+        index.retries = 0
     # What came due before it was published goes first in its lane.
     index.promote()
     index.absorb(LIMITS.batch_messages_max)

@@ -20,10 +20,10 @@ How many it takes. A message keeps one consumer for 1 ÷ rate seconds. If that i
     consumers = ⌈ messages to begin in it ÷ (60 × rate) ⌉
 
 and one that takes longer keeps one consumer in each of the minutes that it lasts, and never more than one. What is
-begun in the first minute is all of the backlog too; where settings let through no more than so many a second the rest
-waits for the next minute. Rounded up, without a reserve: how busy consumers should be is for whoever scales them to
-say. The first minute is what is left of this one, but it is counted as whole, or the number would grow without bound as
-its end comes near.
+begun in the first minute is all of the backlog too; where settings let through no more than so many a second, or have
+no more than so many in flight, the rest waits for the next minute. While a breaker is open it takes one, for the probe.
+Rounded up, without a reserve: how busy consumers should be is for whoever scales them to say. The first minute is what
+is left of this one, but it is counted as whole, or the number would grow without bound as its end comes near.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from ..limits import MINUTE_MS
 from ..store.contract import LEASED, GroupRow, TopicRow, Transaction
 from .event_log import Brief, late_events
 from .find import find_group, find_topic
+from .gate import OPEN, STATES, Terms
+from .gates import terms_of
 from .groups import DescribeGroup, describe_group
 from .inquiry import count_coming
 from .pause import is_paused
@@ -177,7 +179,8 @@ def _forecast(
 ) -> Forecast:
     name = "" if group is None else group.name
     observed_rate, observed = of_late.service_rate(topic.name, name)
-    rate, rate_max = observed_rate, topic.settings.rate
+    rate = observed_rate
+    terms = Terms() if group is None else terms_of(topic, group) or Terms()
     if command.rate_per_s is not None:
         rate, observed = command.rate_per_s, 0
     arrival_rate = of_late.arrival_rate(topic)
@@ -195,11 +198,14 @@ def _forecast(
     needed: Sequence[int | None]
     if group is None or paused:
         needed = [0] * command.minutes
+    elif stands.broken:
+        # For the probe.
+        needed = [int(work > 0) for work in accumulate(loads, initial=stands.ready + stands.leased)][1:]
     elif rate is None:
         # Where there is nothing to do it takes nobody, however fast they are.
         needed = [None if work else 0 for work in accumulate(loads, initial=stands.ready + stands.leased)][1:]
     else:
-        needed = consumers_needed(loads, stands.ready + stands.leased, rate, rate_max)
+        needed = consumers_needed(loads, stands.ready + stands.leased, rate, _most(terms, rate))
     return Forecast(
         topic=topic.name,
         group=name,
@@ -211,13 +217,19 @@ def _forecast(
         arrival_rate=round(arrival_rate, 4),
         service_rate=None if rate is None else float(f"{rate:.4g}"),
         observed=observed,
-        rate_max=rate_max,
+        rate_max=terms.rate,
         minutes=tuple(
             ForecastMinute((first + at) * MINUTE_MS, timed[at], _expected(arrival_rate, at), needed[at])
             for at in range(command.minutes)
         ),
-        notes=(*notes, *_notes(topic, group, paused=paused, unknown=None in needed, rate=rate, rate_max=rate_max)),
+        notes=(*notes, *_notes(topic, group, terms, rate, paused=paused, broken=stands.broken, unknown=None in needed)),
     )
+
+
+def _most(terms: Terms, rate: float) -> float | None:
+    """How many messages a second the settings let through. A message keeps its slot for as long as its consumer."""
+    of_slots = None if terms.max_in_flight is None else terms.max_in_flight * rate
+    return min((most for most in (terms.rate, of_slots) if most is not None), default=None)
 
 
 def _expected(rate: float, minute: int) -> int:
@@ -231,6 +243,8 @@ class _Stands(msgspec.Struct):
     ready: int = 0
     leased: int = 0
     active: int = 0
+    # Its breaker is open.
+    broken: bool = False
     coming: Counter[int] = msgspec.field(default_factory=Counter)
 
 
@@ -241,7 +255,8 @@ def _stands(tx: Transaction, topic: TopicRow, group: GroupRow | None) -> _Stands
     coming = count_coming(tx, topic) if topic.settings.kind == "queue" else _retries(tx, topic, group)
     active = sum(one.idle_ms < ACTIVE_MS or one.messages > 0 for one in known.consumers)
     ready = known.lag + known.retrying - sum(coming.values())
-    return _Stands(max(0, ready), known.leased, active, coming)
+    broken = known.gate is not None and known.gate.breaker == STATES[OPEN]
+    return _Stands(max(0, ready), known.leased, active, broken, coming)
 
 
 def _retries(tx: Transaction, topic: TopicRow, group: GroupRow) -> Counter[int]:
@@ -276,20 +291,31 @@ def consumers_needed(loads: Sequence[float], backlog: float, rate: float, rate_m
 
 
 def _notes(
-    topic: TopicRow, group: GroupRow | None, *, paused: bool, unknown: bool, rate: float | None, rate_max: float | None
+    topic: TopicRow,
+    group: GroupRow | None,
+    terms: Terms,
+    rate: float | None,
+    *,
+    paused: bool,
+    broken: bool,
+    unknown: bool,
 ) -> list[str]:
     notes = []
     if group is None:
         return ["It has no group: nobody consumes it."]
     if paused:
         notes.append("Paused: nothing is delivered, so no consumer has anything to do until it is resumed.")
+    if broken:
+        notes.append("Its breaker is open: probes alone are delivered, one at a time, until one succeeds.")
     if unknown:
         notes.append(
             "How fast a consumer is is not known: none has acked anything of late. Give a rate, or let one work."
         )
-    if rate_max is not None:
-        most = "" if rate is None else f": more than {math.ceil(rate_max / rate):,} consumers have nothing to do"
-        notes.append(f"It delivers at most {rate_max:,.15g} messages a second{most}.")
+    if terms.rate is not None:
+        most = "" if rate is None else f": more than {math.ceil(terms.rate / rate):,} consumers have nothing to do"
+        notes.append(f"It delivers at most {terms.rate:,.15g} messages a second{most}.")
+    if terms.max_in_flight is not None:
+        notes.append(f"It has {terms.max_in_flight:,} messages in flight at most: nor can more consumers have any.")
     lanes = topic.settings.lanes
     if lanes is not None and (lanes.max_in_flight is not None or lanes.rate is not None):
         notes.append("Its lanes have limits: where few lanes have messages, fewer consumers have something to do.")

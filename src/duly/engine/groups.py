@@ -16,11 +16,16 @@ from ..tenant import check_name
 from ..topic import ConsumerDescription, GroupDescription, GroupSettings
 from .agenda import note_moved
 from .audit import note_done
+from .broken import broken_lanes
 from .find import cursor_of, find_group, find_log, find_topic, head_of, set_cursor
+from .gates import describe_gate, mend_gate
 from .inquiry import count_standing
 from .lease import live_offsets
 from .read import check_offset, offset_at, partition_id
 from .record import record, record_some
+
+# A description names no more lanes whose breakers are open.
+_LANES_MAX = 100
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -141,6 +146,8 @@ def update_group(tx: Transaction, command: UpdateGroup) -> None:
     settings = group.settings.changed(command.changes)
     paused = group.paused if command.paused is None else command.paused
     tx.group_update(group, settings, paused)
+    if settings.breaker != group.settings.breaker:
+        mend_gate(tx, topic, group)
     if paused != group.paused:
         record(tx, topic, "paused" if paused else "resumed", group=group.name)
     if command.changes:
@@ -237,6 +244,7 @@ def describe_group(tx: Transaction, command: DescribeGroup) -> GroupDescription:
         retrying=work.retrying,
         dead=work.dead,
         consumers=work.consumers,
+        gate=describe_gate(tx, topic, group, in_flight=work.leased, lanes=broken_lanes(tx, topic, _LANES_MAX)),
     )
 
 
@@ -278,6 +286,7 @@ def _describe_queue(tx: Transaction, topic: TopicRow, group: GroupRow) -> GroupD
         retrying=work.retrying + sum(failed for _, failed in standing),
         dead=work.dead,
         consumers=work.consumers,
+        gate=describe_gate(tx, topic, group, in_flight=work.leased, lanes=broken_lanes(tx, topic, _LANES_MAX)),
     )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..errors import CorruptBlock
-from ..store.contract import LANED, READY, TIMED, HoleRow, QueueRow, RunRow, TopicRow, Transaction
+from ..store.contract import LANED, READY, TIMED, HoleRow, LooseRow, QueueRow, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .block import OF_A_RUN, Block, Place, encode
 from .columns import NEVER, Columns, gather
@@ -86,6 +86,9 @@ class Index:
         self._behind = False
         # What kept the log from being absorbed.
         self.damage: CorruptBlock | None = None
+        # How many that failed before may be made ready; None: all that are due. Told when, if there were more.
+        self.retries: int | None = None
+        self.retried = 0
         self._fresh: list[Fresh] = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in known[5]]
         # Of named lanes, just come in: they get their tags together, so that each lane's are in order of due time.
         self._untagged: list[tuple[Entries, Any, Columns | None, bool]] = []
@@ -180,10 +183,18 @@ class Index:
     def next_due(self) -> int | None:
         """When the next message of the timed runs and loose rows falls due."""
         moments = [int(view.peek(1).due[0]) for view in self.views(TIMED) if view.left]
-        others = [self.tx.loose_next_due(self.topic.tenant_id, self.partition)]
+        others = [self._loose_next_due()]
         if self._limited:
             others.append(self.tx.lane_next_look(self.topic.tenant_id, self.partition))
         return min([*moments, *(moment for moment in others if moment is not None)], default=None)
+
+    def _loose_next_due(self) -> int | None:
+        tenant_id = self.topic.tenant_id
+        first = self.tx.loose_next_due(tenant_id, self.partition)
+        if first is None or self.retries is None or self.retried < self.retries or first > self.tx.now_ms:
+            return first
+        # Those that are due wait for a budget (see `Passage.retry_at`).
+        return self.tx.loose_next_after(tenant_id, self.partition, self.tx.now_ms)
 
     # Absorbing and promoting
 
@@ -266,7 +277,7 @@ class Index:
         return int(last.due[0]) == first
 
     def _promote_loose(self, most: int) -> int:
-        rows = self.tx.loose_due(self.topic.tenant_id, self.partition, self.tx.now_ms, most)
+        rows = self._loose_due(most)
         if not rows:
             return 0
         for row in rows:
@@ -283,6 +294,18 @@ class Index:
                 )
                 self._take_in(entries, self._weights(entries), None, young=False, admitted=admitted)
         return len(rows)
+
+    def _loose_due(self, most: int) -> list[LooseRow]:
+        place = (self.topic.tenant_id, self.partition, self.tx.now_ms)
+        if self.retries is None:
+            return self.tx.loose_due(*place, most)
+        left = min(most, self.retries - self.retried)
+        found = {row.offset: row for row in self.tx.loose_due_fresh(*place, most)}
+        for row in self.tx.loose_due(*place, left) if left > 0 else ():
+            if row.offset not in found:
+                found[row.offset] = row
+                self.retried += 1
+        return list(found.values())[:most]
 
     def admit(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready the heads of limited lanes that have room for them. Returns how many there were."""

@@ -8,25 +8,53 @@ it again; a lane with nothing to say has no row.
 With `max_in_flight=1` a message that failed keeps its slot while it waits for its next attempt, so the lane's
 order stands. With more, it gives the slot back and waits in its lane like any other.
 
-Tokens: a lane saves up at most a second's worth, and at least one.
+Tokens and breakers are those of gate.py; a lane is the destination. While its breaker is open its messages wait in
+their lane like those of one without tokens: nothing is moved but its row (broken.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from ..store.contract import LaneRow, LooseRow, TopicRow, Transaction, WaitRow
+from ..topic import Breaker
 from .entries import Entries, make_entries
+from .gate import (
+    CLOSED,
+    OPEN,
+    PASSES_MAX,
+    RAMP,
+    Circuit,
+    is_blank,
+    judged,
+    next_look,
+    probing,
+    rate_of,
+    shut_until,
+    tokens,
+)
+
+_decode = msgspec.msgpack.Decoder(Circuit).decode
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def is_limited(topic: TopicRow) -> bool:
     """Whether the topic's lanes have limits."""
     lanes = topic.settings.lanes
-    return lanes is not None and (lanes.max_in_flight is not None or lanes.rate is not None)
+    if lanes is None:
+        return False
+    return lanes.max_in_flight is not None or lanes.rate is not None or lanes.breaker is not None
+
+
+def breaker_of(topic: TopicRow) -> Breaker | None:
+    """What breaks the circuit of a lane."""
+    return None if topic.settings.lanes is None else topic.settings.lanes.breaker
 
 
 def keeps_slot(topic: TopicRow) -> bool:
@@ -101,29 +129,65 @@ def admit(tx: Transaction, topic: TopicRow, partition: int, most: int) -> Entrie
 def _admit_lane(tx: Transaction, topic: TopicRow, partition: int, row: LaneRow) -> list[WaitRow]:
     lanes = topic.settings.lanes
     assert lanes is not None
+    now, breaker = tx.now_ms, lanes.breaker
+    circuit = Circuit() if breaker is None else judged(circuit_of(row), breaker, now, lanes.rate)
     slots = 1000 if lanes.max_in_flight is None else lanes.max_in_flight - row.in_flight
-    gap_ms = 0.0 if lanes.rate is None else 1000.0 / lanes.rate
-    next_at = row.next_at
-    if lanes.rate is not None:
-        next_at = max(next_at, tx.now_ms - max(0.0, 1000.0 - gap_ms))
-        tokens = int((tx.now_ms - next_at) // gap_ms) + 1 if next_at <= tx.now_ms else 0
-        slots = min(slots, tokens)
-    heads = tx.lane_wait_heads(topic.tenant_id, partition, row.lane, min(max(slots, 0), 1000) + 1)
-    taken, more = heads[: max(slots, 0)], len(heads) > max(slots, 0)
+    held_until = None
+    if circuit.state == OPEN:
+        held_until = shut_until(circuit, now)
+        slots = min(slots, 1 if held_until is None else 0)
+    elif circuit.state == RAMP:
+        slots = min(slots, PASSES_MAX - len(circuit.passes))
+    rate, next_at = rate_of(circuit, lanes.rate), row.next_at
+    if rate is not None:
+        there, next_at = tokens(next_at, rate, now)
+        slots = min(slots, there)
+    slots = min(max(slots, 0), 1000)
+    heads = tx.lane_wait_heads(topic.tenant_id, partition, row.lane, slots + 1)
+    taken, more = heads[:slots], len(heads) > slots
     for wait in taken:
         tx.lane_wait_delete(topic.tenant_id, wait)
-    next_at += gap_ms * len(taken)
+    if rate is not None:
+        next_at += len(taken) * 1000.0 / rate
+    if taken and circuit.state != CLOSED:
+        circuit = replace(circuit, passes=(*circuit.passes, *(wait.offset for wait in taken)))
+        if circuit.state == OPEN:
+            # It may be long before it is claimed, or it may never be: then the next one goes.
+            held_until = now + lanes.breaker.probe_max_ms if lanes.breaker is not None else now
+            circuit = probing(circuit, taken[0].offset, held_until)
     in_flight = row.in_flight + (len(taken) if lanes.max_in_flight is not None else 0)
-    look_at = None
+    look_at: int | None = None
     if more and (lanes.max_in_flight is None or in_flight < lanes.max_in_flight):
-        look_at = max(tx.now_ms, -int(-next_at // 1))
-    if look_at is None and not in_flight and not heads and next_at <= tx.now_ms:
-        tx.lane_delete(topic.tenant_id, partition, row.lane)
-    elif look_at is None and not in_flight and not more and lanes.rate is not None:
-        # Looked at once more when its tokens are full again, to be forgotten.
-        tx.lane_put(
-            topic.tenant_id, replace(row, in_flight=0, next_at=next_at, look_at=int(max(next_at, tx.now_ms)) + 1000)
-        )
-    else:
-        tx.lane_put(topic.tenant_id, replace(row, in_flight=in_flight, next_at=next_at, look_at=look_at))
+        moments = [now if held_until is None else held_until]
+        if rate is not None:
+            moments.append(next_look(next_at, rate, now))
+        look_at = math.ceil(max(moments))
+    _put(tx, topic, replace(row, in_flight=in_flight, next_at=next_at, look_at=look_at), circuit, idle=not heads)
     return taken
+
+
+def _put(tx: Transaction, topic: TopicRow, row: LaneRow, circuit: Circuit, *, idle: bool) -> None:
+    """Writes a lane's row, or forgets one that has nothing to say."""
+    now, breaker = tx.now_ms, breaker_of(topic)
+    row = with_circuit(row, circuit)
+    if row.look_at is None and idle and not row.in_flight:
+        blank = is_blank(circuit, breaker, now)
+        if blank and row.next_at <= now:
+            tx.lane_delete(topic.tenant_id, row.partition, row.lane)
+            return
+        if circuit.state == CLOSED:
+            # Looked at once more when its tokens are full again and its window is over, to be forgotten.
+            over_at = now if breaker is None or blank else now + breaker.window_ms
+            row = replace(row, look_at=math.ceil(max(row.next_at, over_at)) + 1000)
+    tx.lane_put(topic.tenant_id, row)
+
+
+def circuit_of(row: LaneRow) -> Circuit:
+    """A lane's circuit."""
+    return Circuit() if row.circuit is None else _decode(row.circuit)
+
+
+def with_circuit(row: LaneRow, circuit: Circuit) -> LaneRow:
+    """The row with another circuit."""
+    plain = circuit == Circuit()
+    return replace(row, circuit=None if plain else _encode(circuit), circuit_state=circuit.state)

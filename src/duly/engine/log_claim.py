@@ -24,6 +24,7 @@ from .block import Block
 from .bury import bury, tell, tell_expired
 from .claimed import Claim, Claimed, Parcel, Slice
 from .find import cursor_of, head_of, set_cursor
+from .gates import Passage, outcomes
 from .lease import add_failure, live_offsets, over, settle_bits
 from .read import look_up
 from .record import of_lease, record_claim
@@ -35,14 +36,18 @@ EXPIRED_LOOK_MAX = 100_000
 class LogClaiming:
     """One claim on a log at work."""
 
-    def __init__(self, tx: Transaction, command: Claim, topic: TopicRow, group: GroupRow) -> None:
+    def __init__(
+        self, tx: Transaction, command: Claim, topic: TopicRow, group: GroupRow, passage: Passage | None = None
+    ) -> None:
         self.tx = tx
         self.topic = topic
         self.group = group
+        self.passage = passage
+        self.outcomes = None if passage is None else outcomes(tx, topic, group)
         self.consumer = command.consumer
         self.retry = group.settings.retry or topic.settings.retry
         lease_ms = command.lease_ms or group.settings.lease_ms or topic.settings.lease_ms
-        self.want = command.max_messages
+        self._want = command.max_messages
         self.budget = command.max_bytes
         self.got = Claimed(
             topic.name, group.name, tx.incarnation, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions
@@ -50,14 +55,22 @@ class LogClaiming:
         self.corrupt: CorruptBlock | None = None
         # Leases to write once the claim is complete: only then is it known whether one message is alone.
         self.leases: list[tuple[int, LeaseRow, list[Slice]]] = []
+        # Expired leases whose messages it got, or buried. The breaker hears of them when the claim is complete.
+        self.taken_over: list[LeaseRow] = []
 
     def run(self) -> Claimed | CorruptBlock:
         if self.topic.paused or self.group.paused:
             return self.got
-        for number in self._partitions_in_turn():
+        if self.want > 0 and self.passage is not None and self.passage.probes:
+            self._end_probe(self.passage)
+        for number in self._partitions_in_turn() if self.want > 0 else ():
             if self._serve(number, self.topic.partitions[number]):
                 break
         self._write_leases()
+        if self.outcomes is not None and self.passage is not None and self.taken_over:
+            for row in self.taken_over:
+                self.outcomes.expired(row)
+            self.passage.look()
         active = bool(self.got.parcels)
         self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
         if not active:
@@ -66,6 +79,11 @@ class LogClaiming:
             if self.got.next_due is None:
                 self.got.next_due = self._next_due()
         return self.got
+
+    @property
+    def want(self) -> int:
+        """How many more messages it takes, and may have."""
+        return self._want if self.passage is None else min(self._want, self.passage.left)
 
     def _partitions_in_turn(self) -> list[int]:
         """Partition numbers, beginning with another one each time."""
@@ -86,6 +104,9 @@ class LogClaiming:
             return False
         fresh = head.next_offset > max(cursor, head.first_offset)
         share = max(1, self.want // 2) if fresh else self.want
+        if self.passage is not None:
+            # A probe is one that has not failed, as long as there is one: poison shall not be all that is tried.
+            share = 0 if fresh and self.passage.probes else min(share, self.passage.retries)
         if self._take_due(number, partition, share):
             return True
         if fresh and self.want > 0:
@@ -97,13 +118,13 @@ class LogClaiming:
     def _take_due(self, number: int, partition: int, share: int) -> bool:
         """Takes up to `share` messages that are due again. True when suspects were handed out."""
         passed: set[int] = set()
-        while share > 0 and self.budget > 0:
+        while share > 0 and self.budget > 0 and self.want > 0:
             limit = min(share + len(passed), LIMITS.page_max)
             due = self.tx.leases_due(self.topic.tenant_id, partition, self.group.id, self.tx.now_ms, limit)
             rows = [row for row in due if row.id not in passed]
             gave_nothing = False
             for row in rows:
-                if share <= 0 or self.budget <= 0:
+                if share <= 0 or self.budget <= 0 or self.want <= 0:
                     break
                 suspect = row.state == LEASED or row.suspect
                 taken = None if suspect and self.leases else self._take_row(number, row, share)
@@ -130,12 +151,44 @@ class LogClaiming:
         offsets = live_offsets(row)
         failure = Failure(row.attempts, self.tx.now_ms, "expired", "the lease expired", row.consumer)
         suspects = replace(row, state=WAITING, suspect=True, history=add_failure(row.history, failure))
-        if len(offsets) == 1 and row.alone and row.attempts >= self.retry.max_attempts:
+        if len(offsets) == 1 and row.alone and row.attempts >= self.retry.max_attempts and not self._is_spared(row):
             self.tx.lease_delete(row.tenant_id, row.id)
+            self.taken_over.append(row)
             bury(self.tx, self.topic, self.group, suspects, offsets, f"the lease expired {row.attempts} times")
             return 0
+        if self.outcomes is not None and self.outcomes.is_open:
+            return self._rest(row, suspects, offsets)
         half = (len(offsets) + 1) // 2
         return self._hand_out(number, suspects, offsets, min(half, self.want), expired=row)
+
+    def _is_spared(self, row: LeaseRow) -> bool:
+        """Whether its running out uses no attempt: the breaker is open, and it is not the probe."""
+        return self.outcomes is not None and self.outcomes.is_open and not self.outcomes.is_probe(row)
+
+    def _rest(self, row: LeaseRow, suspects: LeaseRow, offsets: list[int]) -> int:
+        """Puts messages back, of a lease that ran out while the breaker is open; others have their turn before."""
+        assert self.outcomes is not None
+        self.tx.lease_delete(row.tenant_id, row.id)
+        self._tell_taken_over(row)
+        spared = self.outcomes.expired(row)
+        if spared:
+            suspects = replace(suspects, suspect=row.suspect, attempts=row.attempts - 1)
+        rests = replace(suspects, alone=False, consumer="", due_at=self.tx.now_ms + self.outcomes.rest_ms())
+        self.tx.lease_insert(over(rests, offsets))
+        return 0
+
+    def _end_probe(self, passage: Passage) -> None:
+        """Puts back what ran out while the breaker is open, the probe as well: then the next one waits for longer."""
+        for partition in self.topic.partitions:
+            rows = self.tx.leases_due(self.topic.tenant_id, partition, self.group.id, self.tx.now_ms, LIMITS.page_max)
+            for row in rows:
+                if row.state == LEASED:
+                    self._take_expired(self.topic.partitions.index(partition), row)
+        passage.look()
+
+    def _tell_taken_over(self, row: LeaseRow) -> None:
+        facts: dict[str, object] = {"from": row.consumer, "to": self.consumer, "attempts": row.attempts}
+        tell(self.tx, self.topic, self.group, "lease_taken_over", facts=facts, **of_lease(row))
 
     def _hand_out(
         self, number: int, row: LeaseRow, offsets: list[int], most: int, *, expired: LeaseRow | None = None
@@ -161,8 +214,8 @@ class LogClaiming:
             return None
         self.tx.lease_delete(row.tenant_id, row.id)
         if expired is not None:
-            facts: dict[str, object] = {"from": expired.consumer, "to": self.consumer, "attempts": expired.attempts}
-            tell(self.tx, self.topic, self.group, "lease_taken_over", facts=facts, **of_lease(expired))
+            self._tell_taken_over(expired)
+            self.taken_over.append(expired)
         out = {*held, *gone}
         # What cannot be read stays by itself, so that it holds up nothing but itself.
         for rest in (found.corrupt, [o for o in offsets if o not in out and o not in found.corrupt]):
@@ -275,7 +328,10 @@ class LogClaiming:
             attempts=attempt,
         )
         self.leases.append((number, row, slices))
-        self.want -= row.live
+        self._want -= row.live
+        if self.passage is not None:
+            fresh = row.live if attempt == 1 else 0
+            self.passage.take(row.live, fresh=fresh, again=row.live - fresh, until=row.due_at)
 
     def _write_leases(self) -> None:
         """Writes the claim's leases and puts their messages into the answer."""
@@ -283,13 +339,21 @@ class LogClaiming:
         for number, row, slices in self.leases:
             lease_id = self.tx.lease_insert(replace(row, alone=alone))
             record_claim(self.tx, self.topic, self.group.name, row, lease_id)
+            if self.passage is not None:
+                self.passage.leased(lease_id, row.due_at)
             self.got.parcels.append(Parcel(lease_id, number, row.partition, row.attempts, row.live, tuple(slices)))
 
     def _next_due(self) -> int | None:
         """The earliest moment at which something of the group is due again by itself."""
         tenant_id, group = self.topic.tenant_id, self.group.id
+        if self.passage is not None and self.passage.left <= 0:
+            return self.passage.look_at
         moments = [self.tx.lease_next_due(tenant_id, partition, group) for partition in self.topic.partitions]
-        return min((moment for moment in moments if moment is not None), default=None)
+        first = min((moment for moment in moments if moment is not None), default=None)
+        if first is not None and self.passage is not None and self.passage.retries <= 0:
+            # They are due, and wait for more fresh ones, or for this.
+            return max(first, self.passage.retry_at)
+        return first
 
     def _report(self, error: CorruptBlock, partition: int) -> None:
         self.corrupt = error

@@ -20,6 +20,7 @@ from ..errors import CorruptBlock
 from ..limits import LIMITS
 from ..message import Failure
 from ..store.contract import LANED, LEASED, READY, GroupRow, LeaseRow, LooseRow, TopicRow, Transaction
+from .broken import Broken, lane_outcomes
 from .bury import bury, tell, tell_expired
 from .claimed import Claim, Claimed
 from .columns import NEVER, Columns
@@ -27,9 +28,10 @@ from .done import note_done
 from .entries import Entries, concat
 from .fairness import interleave, moved
 from .fold import finish
+from .gates import Outcomes, Passage, outcomes
 from .index import Index
 from .lease import add_failure, live_indexes
-from .limited import free, keeps_slot
+from .limited import breaker_of, free, keeps_slot
 from .lookup import with_big
 from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
 from .record import of_lease, record_claim, record_some
@@ -44,11 +46,11 @@ _TAKE_OVER_MAX = 100
 
 
 def claim_queue(
-    tx: Transaction, topic: TopicRow, group: GroupRow, commands: Sequence[Claim]
+    tx: Transaction, topic: TopicRow, group: GroupRow, commands: Sequence[Claim], passage: Passage | None = None
 ) -> list[Claimed | Exception]:
     """Serves claims on one queue, in turn, from one merge a partition."""
     lease_ms = group.settings.lease_ms or topic.settings.lease_ms
-    claims = [_Wish(tx, topic, group, command, command.lease_ms or lease_ms) for command in commands]
+    claims = [_Wish(tx, topic, group, command, command.lease_ms or lease_ms, passage) for command in commands]
     if not topic.paused and not group.paused:
         many = len(topic.partitions)
         turn = 0
@@ -58,19 +60,31 @@ def claim_queue(
         for number in [*range(turn, many), *range(turn)]:
             open_claims = [claim for claim in claims if claim.open]
             if open_claims:
-                _Serving(tx, topic, group, number).serve(open_claims)
+                _Serving(tx, topic, group, number, passage).serve(open_claims)
+        for claim in claims:
+            if passage is not None and passage.left <= 0 and not claim.count:
+                claim.got.next_due = passage.look_at
     return [claim.answer() for claim in claims]
 
 
 class _Wish:
     """One claim and what it got so far."""
 
-    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, command: Claim, lease_ms: int) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        topic: TopicRow,
+        group: GroupRow,
+        command: Claim,
+        lease_ms: int,
+        passage: Passage | None,
+    ) -> None:
         self.tx = tx
         self.topic = topic
         self.group = group
+        self.passage = passage
         self.consumer = command.consumer
-        self.want = command.max_messages
+        self._want = command.max_messages
         self.budget = command.max_bytes
         self.full = False
         self.count = 0
@@ -82,6 +96,21 @@ class _Wish:
         self.got = Claimed(
             topic.name, group.name, tx.incarnation, lease_ms, tx.now_ms + lease_ms, partitions=topic.partitions
         )
+
+    @property
+    def want(self) -> int:
+        """How many more messages it takes, and may have."""
+        return self._want if self.passage is None else min(self._want, self.passage.left)
+
+    def take(self, row: LeaseRow, number: int, columns: Columns, attempts: list[int] | None) -> None:
+        """Messages become its own."""
+        self.leases.append((row, number, columns, attempts))
+        self.count += row.count
+        self._want -= row.count
+        if self.passage is not None:
+            # Those that were delivered before were paid for when they were made ready.
+            fresh = row.count if attempts is None else attempts.count(1)
+            self.passage.take(row.count, fresh=fresh, again=0, until=row.due_at)
 
     @property
     def open(self) -> bool:
@@ -99,6 +128,8 @@ class _Wish:
         for row, number, columns, attempts in self.leases:
             lease_id = self.tx.lease_insert(replace(row, alone=self.count == 1))
             record_claim(self.tx, self.topic, self.group.name, row, lease_id)
+            if self.passage is not None:
+                self.passage.leased(lease_id, row.due_at)
             self.got.parcels.append(parcel_of(row, lease_id, number, columns, attempts))
         active = bool(self.leases)
         self.tx.consumer_seen(self.topic.tenant_id, self.group.id, self.consumer, active=active)
@@ -108,16 +139,22 @@ class _Wish:
 class _Serving:
     """One partition being served."""
 
-    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, number: int) -> None:
+    def __init__(self, tx: Transaction, topic: TopicRow, group: GroupRow, number: int, passage: Passage | None) -> None:
         self.tx = tx
         self.topic = topic
         self.group = group
+        self.passage = passage
         self.number = number
         self.partition = topic.partitions[number]
         self.index = Index(tx, topic, self.partition)
+        if passage is not None and passage.terms.budget is not None:
+            self.index.retries = passage.retries
 
     def serve(self, wishes: list[_Wish]) -> None:
         more = take_over(self.tx, self.topic, self.group, self.partition, wishes[0].consumer)
+        if more and self.passage is not None:
+            # The probe may have been among them.
+            self.passage.look()
         try:
             # In this order: what came due before it was published goes first in its lane.
             more |= self.index.promote() > 0
@@ -132,6 +169,8 @@ class _Serving:
             # Nothing before this point was consumed: what lies before it has been dealt.
             self._report(error, wishes)
         finish(self.index)
+        if self.passage is not None and self.index.retried:
+            self.passage.take_again(self.index.retried)
         for wish in wishes:
             if not wish.count:
                 wish.look_again(self._next_due(more))
@@ -143,7 +182,15 @@ class _Serving:
             self.index.next_due(),
             self.tx.lease_next_due(self.topic.tenant_id, self.partition, self.group.id),
         ]
+        if self.passage is not None and self.index.retries is not None and self.passage.retries <= 0:
+            moments.append(self._retry_at())
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def _retry_at(self) -> int | None:
+        """When the next retry may go, if one waits for that."""
+        first = self.tx.loose_next_due(self.topic.tenant_id, self.partition)
+        waits = first is not None and first <= self.tx.now_ms
+        return self.passage.retry_at if self.passage is not None and waits else None
 
     def _report(self, error: CorruptBlock, wishes: list[_Wish]) -> None:
         for wish in wishes:
@@ -167,7 +214,10 @@ class _Serving:
         waiting = [wish for wish in wishes if wish.open]
         dropped = at_least = 0
         while waiting:
-            want = min(_MERGE_MAX, max(at_least, sum(wish.want for wish in waiting)))
+            want = sum(wish.want for wish in waiting)
+            if self.passage is not None:
+                want = min(want, self.passage.left)
+            want = min(_MERGE_MAX, max(at_least, want))
             round_ = _Round(self, want)
             if not len(round_.entries):
                 return dropped
@@ -219,7 +269,14 @@ class _Round:
             past = self.expires <= self.tx.now_ms
             if past.any():
                 self.past = past if self.holes is None else past & ~self.holes
-        self.gone: Any = _either(self.holes, self.past)
+        # Those of lanes whose breakers are open.
+        self.broken: Broken | None = None
+        self.shut: Any = None
+        if len(self.entries) and breaker_of(serving.topic) is not None:
+            self.broken = Broken(self.tx, serving.topic, serving.partition, self.entries)
+            shut, gone = self.broken.held_back(self.entries), _either(self.holes, self.past)
+            self.shut = shut if shut is None or gone is None else shut & ~gone
+        self.gone: Any = _either(_either(self.holes, self.past), self.shut)
         # Which are not just handed out as they come.
         self.special: Any = _either(self.gone, self.entries.loose if self.entries.has_loose else None)
         # How many bytes they are, with all before them.
@@ -230,6 +287,8 @@ class _Round:
         self.at = 0
         self.served = 0
         self.dropped = 0
+        # Until when the leases hold that are made of it.
+        self.until = 0
 
     def _loose_rows(self) -> dict[int, LooseRow]:
         there = self.entries.loose if self.gone is None else self.entries.loose & ~self.gone
@@ -307,9 +366,8 @@ class _Round:
             offsets=offsets,
             keys=encode_keys(keys, again),
         )
-        wish.leases.append((row, serving.number, columns, again))
-        wish.count += count
-        wish.want -= count
+        wish.take(row, serving.number, columns, again)
+        self.until = max(self.until, row.due_at)
         self.served += count
 
     def consume(self) -> None:
@@ -320,8 +378,12 @@ class _Round:
         if self.tags is not None:
             served = self.entries.take(slice(self.at))
             self.serving.index.set_clocks(moved(self.serving.index.clocks, served, self.tags[: self.at]))
+        served = self.entries.take(slice(self.at))
+        if self.broken is not None:
+            # Before some are put back: only then is it known what was let pass.
+            self.broken.claimed(served if self.gone is None else served.take(~self.gone[: self.at]), self.until)
         if self.gone is not None and self.gone[: self.at].any():
-            self._drop(self.entries.take(slice(self.at)))
+            self._drop(served)
 
     def _drop(self, served: Entries) -> None:
         """Forgets what is not delivered."""
@@ -330,6 +392,9 @@ class _Round:
         self.dropped = int(self.gone[: self.at].sum())
         if self.holes is not None:
             serving.index.close_holes(self.proposal, self.holes[: self.at])
+        shut = None if self.shut is None else self.shut[: self.at]
+        if shut is not None and shut.any() and self.broken is not None:
+            self.broken.put_back(served.take(shut))
         past = None if self.past is None else self.past[: self.at]
         if past is not None and past.any():
             serving.tx.loose_delete(topic.tenant_id, partition, served.seq[past & served.loose].tolist())
@@ -356,19 +421,24 @@ def take_over(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int,
     """Puts messages of leases that ran out back, on behalf of a consumer. True if there were any."""
     rows = tx.leases_due(topic.tenant_id, partition, group.id, tx.now_ms, _TAKE_OVER_MAX)
     attempts_max = (group.settings.retry or topic.settings.retry).max_attempts
+    breaker = outcomes(tx, topic, group) if rows else None
     for row in rows:
         tx.lease_delete(row.tenant_id, row.id)
         facts: dict[str, object] = {"from": row.consumer, "to": consumer, "attempts": row.attempts}
         tell(tx, topic, group, "lease_taken_over", facts=facts, **of_lease(row))
-        _put_back(tx, topic, group, row, attempts_max)
+        _put_back(tx, topic, group, row, attempts_max, breaker)
     return bool(rows)
 
 
-def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, attempts_max: int) -> None:
+def _put_back(
+    tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, attempts_max: int, breaker: Outcomes | None
+) -> None:
     """Puts the messages of a lease that ran out back into the queue, under suspicion."""
     assert row.offsets is not None
     keys = keys_of(row)
     indexes = live_indexes(row)
+    # What waits while a breaker is open, and for how long at least; and whose attempt does not count, too.
+    rests, spared = _heard(tx, topic, group, row, indexes, breaker)
     # Also of those that had no row when they were claimed: they may have been cancelled since.
     known = {loose.offset: loose for loose in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes])}
     half = (len(indexes) + 1) // 2
@@ -383,7 +453,7 @@ def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, 
             continue
         failure = Failure(attempts, tx.now_ms, "expired", "the lease expired", row.consumer)
         history = add_failure(None if before is None else before.history, failure)
-        if len(indexes) == 1 and row.alone and attempts >= attempts_max:
+        if len(indexes) == 1 and row.alone and attempts >= attempts_max and index not in spared:
             tx.loose_delete(row.tenant_id, row.partition, [offset])
             dead = replace(row, attempts=attempts, history=history)
             bury(tx, topic, group, dead, [offset], f"the lease expired {attempts} times")
@@ -396,17 +466,36 @@ def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, 
             LooseRow(
                 row.partition,
                 offset,
-                row.due_at,
+                tx.now_ms + rests[index] if index in rests else row.due_at,
                 True,
                 keys.priority(index),
                 keys.lane(index),
-                attempts,
-                row.id,
-                half,
+                attempts - 1 if index in spared else attempts,
+                0 if index in spared else row.id,
+                0 if index in spared else half,
                 history=history,
                 slot=keeps_slot(topic),
             ),
         )
+
+
+def _heard(
+    tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, indexes: list[int], breaker: Outcomes | None
+) -> tuple[dict[int, int], set[int]]:
+    """Breakers hear that a lease ran out. Which messages rest for how long, and whose attempt is not counted."""
+    rests: dict[int, int] = {}
+    spared: set[int] = set()
+    if breaker is not None:
+        if breaker.expired(row):
+            spared.update(indexes)
+        if breaker.is_open:
+            rests = dict.fromkeys(indexes, breaker.rest_ms())
+    lanes = lane_outcomes(tx, topic, group, row)
+    if lanes is not None:
+        own_rests, others = lanes.failed(indexes, expired=True)
+        rests |= {index: max(rest_ms, rests.get(index, 0)) for index, rest_ms in own_rests.items()}
+        spared |= others
+    return rests, spared
 
 
 assert LIMITS.attempts_max < 2**16

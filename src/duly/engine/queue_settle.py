@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from ..message import Failure
 from ..store.contract import LeaseRow, LooseRow
+from .broken import lane_outcomes
 from .bury import bury, tell_expired
 from .done import note_done
 from .lease import add_failure, live_indexes
 from .limited import free, is_limited, keeps_slot
 from .queue_lease import keys_of, part_of
 from .record import record_some
-from .settling import Settling, draw
+from .settling import Settling
 
 
 class QueueSettling(Settling):
@@ -27,6 +28,9 @@ class QueueSettling(Settling):
         offsets = [row.offsets[index] for index in indexes]
         keys = keys_of(row)
         note_done(self.tx, self.topic, row.partition, offsets)
+        lanes = lane_outcomes(self.tx, self.topic, self.group, row)
+        if lanes is not None:
+            lanes.acked(indexes)
         if is_limited(self.topic):
             free(self.tx, self.topic, row.partition, [keys.lane(index) for index in indexes])
         if row.marked or keys.loose is not None:
@@ -35,11 +39,19 @@ class QueueSettling(Settling):
     def _part(self, row: LeaseRow, indexes: list[int]) -> LeaseRow:
         return part_of(row, indexes)
 
-    def _dispose(self, row: LeaseRow, indexes: list[int]) -> None:
+    def _dispose(self, row: LeaseRow, indexes: list[int], *, spared: bool) -> None:
         if self.command.verdict == "ack":
             self._acked(row, indexes)
             return
         assert row.offsets is not None
+        rests: dict[int, int] = {}
+        without_attempt = set(indexes) if spared else set()
+        lanes = lane_outcomes(self.tx, self.topic, self.group, row)
+        if lanes is not None and self.command.verdict == "nack":
+            rests, others = lanes.failed(indexes)
+            without_attempt |= others
+        elif lanes is not None:
+            lanes.ended(indexes)
         keys = keys_of(row)
         known = {r.offset: r for r in self.tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes])}
         for index in indexes:
@@ -67,9 +79,11 @@ class QueueSettling(Settling):
                     keys.attempt(index),
                     history=None if before is None else before.history,
                 ),
+                spared=index in without_attempt,
+                rest_ms=rests.get(index, 0),
             )
 
-    def _put_back(self, row: LeaseRow, loose: LooseRow) -> None:
+    def _put_back(self, row: LeaseRow, loose: LooseRow, *, spared: bool, rest_ms: int) -> None:
         verdict, now, reason = self.command.verdict, self.tx.now_ms, self.command.reason
         if verdict == "release":
             self._again(row, replace(loose, attempts=loose.attempts - 1))
@@ -78,15 +92,15 @@ class QueueSettling(Settling):
             reason = reason or "buried by its consumer"
         failure = Failure(loose.attempts, now, verdict, reason, row.consumer)
         loose = replace(loose, history=add_failure(loose.history, failure))
+        if spared and verdict == "nack":
+            loose = replace(loose, attempts=loose.attempts - 1)
         if verdict == "bury" or loose.attempts >= self.retry.max_attempts:
             self.tx.loose_delete(row.tenant_id, row.partition, [loose.offset])
             dead = replace(row, attempts=loose.attempts, history=loose.history)
             bury(self.tx, self.topic, self.group, dead, [loose.offset], reason or f"failed {loose.attempts} times")
             free(self.tx, self.topic, row.partition, [loose.lane])
             return
-        delay_ms = self.command.delay_ms
-        wait_ms = self.retry.delay_ms(loose.attempts, draw) if delay_ms is None else delay_ms
-        self._again(row, replace(loose, due_at=now + wait_ms))
+        self._again(row, replace(loose, due_at=now + self._wait_ms(loose.attempts, rest_ms)))
 
     def _again(self, row: LeaseRow, loose: LooseRow) -> None:
         if not keeps_slot(self.topic):

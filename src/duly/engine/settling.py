@@ -16,6 +16,7 @@ from ..message import Failure
 from ..store.contract import LEASED, WAITING, GroupRow, LeaseRow, TopicRow, Transaction
 from .agenda import note_settled
 from .bury import bury, tell_expired
+from .gates import Outcomes, outcomes, terms_of
 from .lease import add_failure, is_live, live_indexes, offset_of, over, settle_bits
 from .log_claim import has_expired
 from .read import look_up
@@ -38,6 +39,8 @@ class Settling:
         self.retry = group.settings.retry or topic.settings.retry
         self.verdicts = Verdicts()
         self.touched: set[int] = set()
+        self.terms = terms_of(topic, group)
+        self.outcomes = None if self.terms is None else outcomes(tx, topic, group)
 
     def run(self) -> Verdicts:
         if self.command.incarnation != self.tx.incarnation:
@@ -52,6 +55,11 @@ class Settling:
         if self.command.verdict != "extend":
             for partition in self.touched:
                 note_settled(self.tx, self.topic, partition)
+            if self.terms is not None and self.terms.max_in_flight is not None:
+                # There is room for others.
+                self.tx.aftermath.rings.update(self.touched)
+        if self.outcomes is not None:
+            self.outcomes.end()
         return self.verdicts
 
     def _ack_all(self, token: Token) -> None:
@@ -62,6 +70,8 @@ class Settling:
         else:
             self.touched.add(row.partition)
             self.verdicts.done += row.live
+            if self.outcomes is not None:
+                self.outcomes.acked(row, row.live)
             self._acked(row)
             record(self.tx, self.topic, "acked", group=self.group.name, consumer=row.consumer, **of_lease(row))
 
@@ -90,8 +100,18 @@ class Settling:
             self._take_out(row, held)
             # First the verdict, then what came of it: buried, expired.
             self._record(row, held)
-            self._dispose(row, held)
+            self._dispose(row, held, spared=self.outcomes is not None and self._heard(self.outcomes, row, len(held)))
         self.verdicts.done += len(held)
+
+    def _heard(self, outcomes: Outcomes, row: LeaseRow, count: int) -> bool:
+        """The group's breaker hears of it. True: it is open, and a failure uses no attempt."""
+        if self.command.verdict == "nack":
+            return outcomes.failed(row, count)
+        if self.command.verdict == "ack":
+            outcomes.acked(row, count)
+        else:
+            outcomes.ended(row)
+        return False
 
     def _record(self, row: LeaseRow, indexes: list[int]) -> None:
         kind = _KINDS.get(self.command.verdict)
@@ -113,8 +133,8 @@ class Settling:
         else:
             self.tx.lease_settle(row, settle_bits(row, indexes), row.live - len(indexes))
 
-    def _dispose(self, row: LeaseRow, indexes: list[int]) -> None:
-        """Where messages go that were taken out of their lease."""
+    def _dispose(self, row: LeaseRow, indexes: list[int], *, spared: bool) -> None:
+        """Where messages go that were taken out of their lease; `spared`: a failure uses no attempt."""
         verdict, now = self.command.verdict, self.tx.now_ms
         offsets = [offset_of(row, index) for index in indexes]
         row = replace(row, state=WAITING, suspect=False, alone=False)
@@ -127,7 +147,7 @@ class Settling:
             if verdict == "bury":
                 bury(self.tx, self.topic, self.group, row, offsets, reason)
             else:
-                self._nack(row, offsets, reason)
+                self._nack(replace(row, attempts=row.attempts - 1) if spared else row, offsets, reason)
 
     def _nack(self, row: LeaseRow, offsets: list[int], reason: str) -> None:
         """Back with a delay; expired ones are dropped, and after the last attempt they are buried."""
@@ -137,9 +157,14 @@ class Settling:
         if row.attempts >= self.retry.max_attempts:
             bury(self.tx, self.topic, self.group, row, offsets, reason or f"failed {row.attempts} times")
             return
+        self._wait(replace(row, due_at=self.tx.now_ms + self._wait_ms(row.attempts)), offsets)
+
+    def _wait_ms(self, attempts: int, at_least: int = 0) -> int:
+        """How long what failed waits for its next attempt; while a breaker is open, until it was another's turn."""
         delay_ms = self.command.delay_ms
-        wait_ms = self.retry.delay_ms(row.attempts, draw) if delay_ms is None else delay_ms
-        self._wait(replace(row, due_at=self.tx.now_ms + wait_ms), offsets)
+        wait_ms = self.retry.delay_ms(max(1, attempts), draw) if delay_ms is None else delay_ms
+        rest_ms = 0 if self.outcomes is None else self.outcomes.rest_ms()
+        return max(wait_ms, rest_ms, at_least)
 
     def _drop_expired(self, row: LeaseRow, offsets: list[int]) -> list[int]:
         found = look_up(self.tx, row.tenant_id, row.partition, offsets)
@@ -162,6 +187,8 @@ class Settling:
         self.tx.consumer_seen(row.tenant_id, row.group, row.consumer, active=True)
         if len(indexes) == row.live:
             self.tx.lease_extend(row, self.verdicts.expires_at)
+            if self.outcomes is not None:
+                self.outcomes.extended(row, row.id, self.verdicts.expires_at)
             return
         self._take_out(row, indexes)
         part = self._part(row, indexes)

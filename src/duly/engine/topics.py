@@ -23,8 +23,9 @@ from .agenda import TRUNCATE, note_created, schedule
 from .audit import note_done
 from .erase import drop_topic
 from .find import QUEUE_GROUP, find_group, find_owner, find_topic, head_of, set_cursor, set_head
+from .gates import mend_gate
 from .inquiry import count_standing
-from .limited import is_limited, leave_lanes
+from .limited import breaker_of, is_limited, leave_lanes
 from .pause import is_paused
 from .read import check_offset, partition_id
 from .record import record
@@ -157,6 +158,10 @@ def update_topic(tx: Transaction, command: UpdateTopic) -> TopicDescription:
             set_head(tx, topic.tenant_id, partition, replace(head, archive_from=head.next_offset))
     if settings.lanes != topic.settings.lanes:
         _change_lanes(tx, topic, changed)
+    if settings.breaker != topic.settings.breaker:
+        for group in tx.group_list(topic.id):
+            if group.settings.breaker is None:
+                mend_gate(tx, changed, group)
     if settings.kept != topic.settings.kept:
         for partition in topic.partitions:
             schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
@@ -168,6 +173,8 @@ def _change_lanes(tx: Transaction, topic: TopicRow, changed: TopicRow) -> None:
     """Other limits hold from now on: what waits for its lane is looked at again, or waits for it no longer."""
     for partition in topic.partitions:
         tx.lanes_look(topic.tenant_id, partition, tx.now_ms)
+        if breaker_of(topic) != breaker_of(changed):
+            tx.lanes_mend(topic.tenant_id, partition)
         if is_limited(topic) and not is_limited(changed):
             leave_lanes(tx, topic, partition)
 

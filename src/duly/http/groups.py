@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, cast
 
 import msgspec
 
 from ..clock import from_ms
 from ..engine.groups import CreateGroup, DeleteGroup, DescribeGroup, ListGroups, PurgeGroup, Seek, UpdateGroup
-from ..topic import ConsumerDescription, GroupDescription
+from ..topic import ConsumerDescription, GateDescription, GroupDescription
 from .endpoint import Call, endpoint
 from .fields import Name, Offsets
 from .problems import invalid
@@ -19,6 +19,33 @@ from .topics import Dropped
 
 _PATH = "/v1/topics/{topic}/groups/{group}"
 _FOUND = ("topic_not_found", "group_not_found", "invalid_argument")
+
+
+class LaneBreaker(msgspec.Struct):
+    """A lane whose breaker is not closed."""
+
+    lane: str
+    state: Literal["open", "ramp"]
+    rate_per_s: float | None
+
+
+class Gate(msgspec.Struct):
+    """What holds a group back: the rate that holds now, what is in flight, its breaker, and lanes with theirs open."""
+
+    rate_per_s: float | None
+    max_in_flight: int | None
+    in_flight: int
+    breaker: Literal["closed", "open", "ramp"]
+    probe_at_ms: int | None
+    lanes: tuple[LaneBreaker, ...]
+
+    @classmethod
+    def of(cls, known: GateDescription | None) -> Gate | None:
+        if known is None:
+            return None
+        state: Any = known.breaker
+        lanes: Any = tuple(LaneBreaker(one.lane, cast("Any", one.state), one.rate) for one in known.lanes)
+        return cls(known.rate, known.max_in_flight, known.in_flight, state, known.probe_at_ms, lanes)
 
 
 class Group(msgspec.Struct, kw_only=True):
@@ -36,6 +63,7 @@ class Group(msgspec.Struct, kw_only=True):
     retrying: int
     dead: int
     consumers: tuple[ConsumerDescription, ...]
+    gate: Gate | None
 
     @classmethod
     def of(cls, known: GroupDescription) -> Group:
@@ -52,6 +80,7 @@ class Group(msgspec.Struct, kw_only=True):
             retrying=known.retrying,
             dead=known.dead,
             consumers=known.consumers,
+            gate=Gate.of(known.gate),
         )
 
 

@@ -14,6 +14,8 @@ from ..limits import LIMITS
 from .fields import Lease, Moment, Offsets, Rate, Ttl, Whole
 
 _Backoff = Annotated[int, Meta(ge=0, le=LIMITS.backoff_ms_max)]
+_BreakerSpan = Annotated[int, Meta(ge=100, le=86_400_000)]
+InFlight = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Figure = Annotated[float, Meta(ge=0, le=1e15)]
 _Pair = Annotated[
     tuple[_Figure, _Figure] | None, Meta(description="From where on it is in `warn` and in `alert`; null: never.")
@@ -28,15 +30,39 @@ class Retry(msgspec.Struct, forbid_unknown_fields=True):
     cap_ms: _Backoff = 3_600_000
     shape: Literal["exponential", "linear", "fixed"] = "exponential"
     jitter: Literal["full", "none"] = "full"
+    budget: Annotated[float, Meta(ge=0, le=100, description="Retries are at most this share of fresh deliveries.")] | (
+        None
+    ) = None
 
     def policy(self) -> RetryPolicy:
-        return RetryPolicy(self.max_attempts, self.base_ms / 1000, self.cap_ms / 1000, self.shape, self.jitter)
+        base, cap = self.base_ms / 1000, self.cap_ms / 1000
+        return RetryPolicy(self.max_attempts, base, cap, self.shape, self.jitter, self.budget)
 
     @classmethod
     def of(cls, policy: RetryPolicy) -> Retry:
         shape: Any = policy.shape
         jitter: Any = policy.jitter
-        return cls(policy.max_attempts, _ms(policy.base), _ms(policy.cap), shape, jitter)
+        return cls(policy.max_attempts, _ms(policy.base), _ms(policy.cap), shape, jitter, policy.budget)
+
+
+class Breaker(msgspec.Struct, forbid_unknown_fields=True):
+    """When deliveries stop: of so many calls in a window this share failed. Then probes, each after twice the wait."""
+
+    failures: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    calls: Annotated[int, Meta(ge=1, le=1_000_000)] = 20
+    window_ms: _BreakerSpan = 10_000
+    probe_ms: _BreakerSpan = 1_000
+    probe_max_ms: _BreakerSpan = 60_000
+
+    def value(self) -> settings.Breaker:
+        window, probe, probe_max = self.window_ms / 1000, self.probe_ms / 1000, self.probe_max_ms / 1000
+        return settings.Breaker(self.failures, self.calls, window, probe, probe_max)
+
+    @classmethod
+    def of(cls, known: settings.Breaker | None) -> Breaker | None:
+        if known is None:
+            return None
+        return cls(known.failures, known.calls, known.window_ms, known.probe_ms, known.probe_max_ms)
 
 
 class Retention(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,16 +85,18 @@ class Retention(msgspec.Struct, forbid_unknown_fields=True):
 class Lanes(msgspec.Struct, forbid_unknown_fields=True):
     """How a queue's lanes share: how many at once, how many a second, weight by pattern."""
 
-    max_in_flight: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    max_in_flight: InFlight | None = None
     rate_per_s: Rate | None = None
     weights: dict[str, Annotated[float, Meta(gt=0, le=1_000_000)]] = {}
+    breaker: Breaker | None = None
 
     def value(self) -> settings.Lanes:
-        return settings.Lanes(self.max_in_flight, self.rate_per_s, self.weights)
+        breaker = None if self.breaker is None else self.breaker.value()
+        return settings.Lanes(self.max_in_flight, self.rate_per_s, self.weights, breaker)
 
     @classmethod
     def of(cls, lanes: settings.Lanes) -> Lanes:
-        return cls(lanes.max_in_flight, lanes.rate, dict(lanes.weights))
+        return cls(lanes.max_in_flight, lanes.rate, dict(lanes.weights), Breaker.of(lanes.breaker))
 
 
 class Thresholds(msgspec.Struct, forbid_unknown_fields=True):
@@ -104,6 +132,8 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     payload_bytes_max: Annotated[int, Meta(ge=1, le=LIMITS.payload_bytes_max)] | UnsetType = UNSET
     lanes: Lanes | UnsetType | None = UNSET
     health: Thresholds | UnsetType = UNSET
+    max_in_flight: InFlight | UnsetType | None = UNSET
+    breaker: Breaker | UnsetType | None = UNSET
 
     def given(self) -> dict[str, Any]:
         """What was given, as the keyword arguments of the Python API."""
@@ -123,6 +153,8 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             payload_bytes_max=known.payload_bytes_max,
             lanes=None if known.lanes is None else Lanes.of(known.lanes),
             health=Thresholds.of(known.health),
+            max_in_flight=known.max_in_flight,
+            breaker=Breaker.of(known.breaker),
         )
 
 
@@ -132,6 +164,9 @@ class GroupSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     lease_ms: Lease | UnsetType | None = UNSET
     retry: Retry | UnsetType | None = UNSET
     dead_letters: bool | UnsetType | None = UNSET
+    rate_per_s: Rate | UnsetType | None = UNSET
+    max_in_flight: InFlight | UnsetType | None = UNSET
+    breaker: Breaker | UnsetType | None = UNSET
 
     def given(self) -> dict[str, Any]:
         """What was given, as the keyword arguments of the Python API."""
@@ -140,7 +175,14 @@ class GroupSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     @classmethod
     def of(cls, known: settings.GroupSettings) -> GroupSettings:
         retry = None if known.retry is None else Retry.of(known.retry)
-        return cls(lease_ms=known.lease_ms, retry=retry, dead_letters=known.dead_letters)
+        return cls(
+            lease_ms=known.lease_ms,
+            retry=retry,
+            dead_letters=known.dead_letters,
+            rate_per_s=known.rate,
+            max_in_flight=known.max_in_flight,
+            breaker=Breaker.of(known.breaker),
+        )
 
 
 class Place(msgspec.Struct, forbid_unknown_fields=True):
@@ -178,6 +220,9 @@ _GROUP: _Turns = {
     "lease_ms": ("lease", _seconds),
     "retry": ("retry", _policy),
     "dead_letters": ("dead_letters", _as_is),
+    "rate_per_s": ("rate", _as_is),
+    "max_in_flight": ("max_in_flight", _as_is),
+    "breaker": ("breaker", _value),
 }
 _TOPIC: _Turns = {
     **_GROUP,
@@ -185,7 +230,6 @@ _TOPIC: _Turns = {
     "dedupe_ms": ("dedupe", _seconds),
     "retention": ("retention", _value),
     "archive": ("archive", _as_is),
-    "rate_per_s": ("rate", _as_is),
     "payload_bytes_max": ("payload_bytes_max", _as_is),
     "lanes": ("lanes", _value),
     "health": ("health", _value),

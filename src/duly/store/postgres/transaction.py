@@ -34,6 +34,7 @@ from ..contract import (
     Head,
     HoleRow,
     JobRow,
+    LaneRow,
     LeaseRow,
     LooseRow,
     QueueRow,
@@ -54,7 +55,7 @@ _BLOCKS_A_PAGE = 32
 _OF_LEASES = frozenset(
     {
         *("lease", "leases", "leases_due", "lease_next_due", "leased_groups"),
-        *("lease_looking", "leases_shared", "leases_lock"),
+        *("lease_looking", "leases_shared", "leases_lock", "leases_open"),
     }
 )
 _NO_LEASE = LeaseRow(0, 0, 0, 0, 0, "", 0, 0, 0, 0, 0)
@@ -131,6 +132,8 @@ class PostgresTransaction(SqlTransaction):
         # The groups whose leases were taken over as far as they could be.
         self._looked_for_due: set[tuple[int, int]] = set()
         self._dirty: dict[int, None] = {}
+        # Groups whose gates were changed, and their tenants.
+        self._gates: dict[int, int] = {}
         # The leases that a topic's mail speaks of (inbox.py).
         self.spoken_of: Callable[[int], set[int]] | None = None
         # Below it nothing more comes into the inbox, once this is committed.
@@ -231,6 +234,8 @@ class PostgresTransaction(SqlTransaction):
         self._put_ended()
         for partition in self._dirty:
             self._put_state(partition)
+        for group, tenant_id in self._gates.items():
+            self._put_gate(tenant_id, group)
         if not self.wrote:
             return
         for topic, turn in self.turns.items():
@@ -293,6 +298,8 @@ class PostgresTransaction(SqlTransaction):
         for partition in topic.partitions:
             self._rows("leases_lock", partition=partition, grp=group.id)
         super().group_delete(topic, group)
+        self._gates.pop(group.id, None)
+        self.remember(("gate n", group.id), None)
 
     def topic_delete(self, topic: TopicRow) -> None:
         super().topic_delete(topic)
@@ -409,6 +416,46 @@ class PostgresTransaction(SqlTransaction):
         if n:
             self._rows("cursor_forget", partition=partition, grp=group, n=n)
         self.remember(key, n + 1)
+
+    def leases_open(
+        self,
+        tenant_id: int,  # noqa: ARG002
+        partitions: Sequence[int],
+        group: int,
+        now_ms: int,
+    ) -> tuple[int, int | None]:
+        self._put_ended()
+        place = {"grp": group, "now": now_ms, "leased": LEASED}
+        asked = [(self._sql["leases_open"], {"partition": partition, **place}) for partition in partitions]
+        found = [rows[0] for rows in self.line.ask_all(asked)]
+        first = min((due_at for _, due_at in found if due_at is not None), default=None)
+        return sum(live for live, _ in found), first
+
+    def gate(self, tenant_id: int, group: int) -> bytes | None:  # noqa: ARG002
+        row = self._one("gate", grp=group)
+        self.remember(("gate n", group), 0 if row is None else row[1])
+        return None if row is None else row[0]
+
+    def gate_put(self, tenant_id: int, group: int, state: bytes) -> None:
+        """For the end of the transaction: a gate changes with every message of a batch that is settled one by one."""
+        self.wrote = True
+        self._gates[group] = tenant_id
+        self.remember(("gate state", group), state)
+
+    def _put_gate(self, tenant_id: int, group: int) -> None:
+        state: bytes | None = self.recall(("gate state", group))
+        if state is None:
+            # What was written was undone.
+            return
+        self.remember(("gate state", group), None)
+        n: int | None = self.recall(("gate n", group))
+        if n is None:
+            self.gate(tenant_id, group)
+            n = self.recall(("gate n", group)) or 0
+        self._rows("gate_put", grp=group, n=n + 1, state=state)
+        if n:
+            self._rows("gate_forget", grp=group, n=n)
+        self.remember(("gate n", group), n + 1)
 
     def expect_leases(self, lease_ids: Sequence[int]) -> None:
         """Asks for leases in one trip that would be asked for one after the other."""
@@ -747,6 +794,12 @@ class PostgresTransaction(SqlTransaction):
     def loose_delete(self, tenant_id: int, partition: int, offsets: Sequence[int]) -> None:  # noqa: ARG002
         if offsets:
             self._rows("loose_delete", partition=partition, offsets=list(offsets))
+
+    def lanes(self, tenant_id: int, partition: int, lanes: Sequence[int]) -> list[LaneRow]:  # noqa: ARG002
+        if not lanes:
+            return []
+        asked = [(self._sql["lane"], {"partition": partition, "lane": lane}) for lane in lanes]
+        return [LaneRow(*rows[0]) for rows in self.line.ask_all(asked) if rows]
 
     # Mail (inbox.py)
 

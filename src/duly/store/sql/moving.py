@@ -196,6 +196,7 @@ TABLES = (
     _table("grp", "id tenant topic name:text settings:text paused:smallint created_at_ms", key="id"),
     _table("consumer", "tenant grp name:text seen_at_ms", key="tenant name grp"),
     _table("agenda", "chore:text due_at_ms", key="chore"),
+    _table("gate", "grp n state:bytes", key="tenant grp", values={"n": "1"}),
     _table("cursor", "partition grp n next_offset", key="tenant partition grp", values={"n": "1"}),
     _table(
         "lease",
@@ -235,7 +236,11 @@ TABLES = (
     _table("id_block", "topic run idx first data:bytes", key="tenant topic run idx"),
     _table("ids_to", "partition indexed_to", key="tenant partition"),
     _table("done", "partition first last until_ms", key="tenant partition first"),
-    _table("lane", "partition lane in_flight next_at_ms:double look_at_ms", key="tenant partition lane"),
+    _table(
+        "lane",
+        "partition lane in_flight next_at_ms:double look_at_ms circuit:bytes circuit_state",
+        key="tenant partition lane",
+    ),
     _table(
         "lane_wait",
         "partition lane priority due_at_ms offset loose:smallint",

@@ -160,6 +160,14 @@ class QueueRows(SecretRows):
         rows = self._rows("loose_due", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
         return [self._loose(tenant_id, row) for row in rows]
 
+    def loose_due_fresh(self, tenant_id: int, partition: int, now_ms: int, limit: int) -> list[LooseRow]:
+        rows = self._rows("loose_due_fresh", tenant=tenant_id, partition=partition, now=now_ms, limit=limit)
+        return [self._loose(tenant_id, row) for row in rows]
+
+    def loose_next_after(self, tenant_id: int, partition: int, now_ms: int) -> int | None:
+        due_at: int | None = self._one("loose_next_after", tenant=tenant_id, partition=partition, now=now_ms)[0]
+        return due_at
+
     def loose_all(self, tenant_id: int, partition: int, after: int, limit: int) -> list[LooseRow]:
         rows = self._rows("loose_all", tenant=tenant_id, partition=partition, after=after, limit=limit)
         return [self._loose(tenant_id, row) for row in rows]
@@ -192,6 +200,17 @@ class QueueRows(SecretRows):
 
     def lanes_look(self, tenant_id: int, partition: int, now_ms: int) -> None:
         self._rows("lanes_look", tenant=tenant_id, partition=partition, now=now_ms)
+
+    def lanes(self, tenant_id: int, partition: int, lanes: Sequence[int]) -> list[LaneRow]:
+        found = (self.lane(tenant_id, partition, lane) for lane in lanes)
+        return [row for row in found if row is not None]
+
+    def lanes_mend(self, tenant_id: int, partition: int) -> None:
+        self._rows("lanes_mend", tenant=tenant_id, partition=partition)
+
+    def lanes_broken(self, tenant_id: int, partition: int, limit: int) -> list[LaneRow]:
+        rows = self._rows("lanes_broken", tenant=tenant_id, partition=partition, limit=limit)
+        return [LaneRow(*row) for row in rows]
 
     def lane_next_look(self, tenant_id: int, partition: int) -> int | None:
         look_at: int | None = self._one("lane_next_look", tenant=tenant_id, partition=partition)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -245,6 +245,8 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
             for query in ("leases_delete", "dead_purge", "cursor_delete"):
                 self._rows(query, **place)
         self._rows("consumers_delete", tenant=topic.tenant_id, grp=group.id)
+        self._rows("gate_delete", tenant=topic.tenant_id, grp=group.id)
+        self.remember(("gate", group.id), None)
         self._rows("definitions_changed")
         self._rows("group_delete", id=group.id)
 
@@ -472,6 +474,19 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
 
     def leases_delete(self, tenant_id: int, partition: int, group: int) -> int:
         return self._count("leases_delete", tenant=tenant_id, partition=partition, grp=group)
+
+    def leases_open(self, tenant_id: int, partitions: Sequence[int], group: int, now_ms: int) -> tuple[int, int | None]:
+        place = {"tenant": tenant_id, "grp": group, "now": now_ms, "leased": LEASED}
+        found = [self._one("leases_open", partition=partition, **place) for partition in partitions]
+        first = min((due_at for _, due_at in found if due_at is not None), default=None)
+        return sum(live for live, _ in found), first
+
+    def gate(self, tenant_id: int, group: int) -> bytes | None:
+        row = self._one("gate", tenant=tenant_id, grp=group)
+        return None if row is None else row[0]
+
+    def gate_put(self, tenant_id: int, group: int, state: bytes) -> None:
+        self._rows("gate_put", tenant=tenant_id, grp=group, state=state)
 
     def dead_insert(self, row: DeadRow) -> None:
         self._rows(

@@ -128,6 +128,36 @@ SELECT min(due_at_ms)
    AND due_at_ms >= :low
    AND due_at_ms < :until;
 
+-- leases_open
+-- What is held at this moment, and when the first of it is due again by itself. The sums are those of the index (0004).
+SELECT coalesce(sum(live), 0)::BIGINT, min(due_at_ms)
+  FROM lease
+ WHERE grp + 0 = :grp
+   AND partition + 0 = :partition
+   AND due_at_ms > :now
+   AND state = :leased;
+
+-- gate
+-- The newest of what was appended (no row is updated for every claim). Zero rows: nothing was ever counted at it.
+SELECT state, n
+  FROM gate
+ WHERE grp = :grp
+ ORDER BY n DESC
+ LIMIT 1;
+
+-- gate_put
+INSERT INTO gate (grp, n, state)
+VALUES (:grp, :n, :state);
+
+-- gate_forget
+DELETE FROM gate
+ WHERE grp = :grp
+   AND n = :n;
+
+-- gate_delete
+DELETE FROM gate
+ WHERE grp = :grp;
+
 -- leases_lock
 -- Refused when an application's open transaction has a share of one.
 SELECT id

@@ -88,6 +88,33 @@ SELECT min(due_at_ms)
    AND partition = :partition
    AND grp = :grp;
 
+-- leases_open
+-- What is held at this moment, and when the first of it is due again by itself.
+SELECT coalesce(sum(live), 0), min(due_at_ms)
+  FROM duly_lease
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND grp = :grp
+   AND due_at_ms > :now
+   AND state = :leased;
+
+-- gate
+-- Zero rows: nothing was ever counted at it.
+SELECT state
+  FROM duly_gate
+ WHERE tenant = :tenant
+   AND grp = :grp;
+
+-- gate_put
+INSERT INTO duly_gate (tenant, grp, state)
+VALUES (:tenant, :grp, :state)
+ON CONFLICT DO UPDATE SET state = excluded.state;
+
+-- gate_delete
+DELETE FROM duly_gate
+ WHERE tenant = :tenant
+   AND grp = :grp;
+
 -- leases_delete
 DELETE FROM duly_lease
  WHERE tenant = :tenant

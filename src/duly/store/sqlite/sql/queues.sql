@@ -184,6 +184,26 @@ SELECT partition, "offset", due_at_ms, waits, priority, lane, attempts, suspects
  ORDER BY due_at_ms, "offset"
  LIMIT :limit;
 
+-- loose_due_fresh
+-- Those that never failed: they were moved, or given back.
+SELECT partition, "offset", due_at_ms, waits, priority, lane, attempts, suspects, half, cancelled, history, slot
+  FROM duly_loose
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND waits = 1
+   AND attempts = 0
+   AND due_at_ms <= :now
+ ORDER BY due_at_ms, "offset"
+ LIMIT :limit;
+
+-- loose_next_after
+SELECT min(due_at_ms)
+  FROM duly_loose
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND waits = 1
+   AND due_at_ms > :now;
+
 -- loose_all
 SELECT partition, "offset", due_at_ms, waits, priority, lane, attempts, suspects, half, cancelled, history, slot
   FROM duly_loose
@@ -346,19 +366,21 @@ DELETE FROM duly_done
 
 -- lane
 -- Zero rows: nothing of the lane waits or is in flight.
-SELECT partition, lane, in_flight, next_at_ms, look_at_ms
+SELECT partition, lane, in_flight, next_at_ms, look_at_ms, circuit, circuit_state
   FROM duly_lane
  WHERE tenant = :tenant
    AND partition = :partition
    AND lane = :lane;
 
 -- lane_put
-INSERT INTO duly_lane (tenant, partition, lane, in_flight, next_at_ms, look_at_ms)
-VALUES (:tenant, :partition, :lane, :in_flight, :next_at, :look_at)
+INSERT INTO duly_lane (tenant, partition, lane, in_flight, next_at_ms, look_at_ms, circuit, circuit_state)
+VALUES (:tenant, :partition, :lane, :in_flight, :next_at, :look_at, :circuit, :circuit_state)
 ON CONFLICT DO UPDATE
    SET in_flight = excluded.in_flight,
        next_at_ms = excluded.next_at_ms,
-       look_at_ms = excluded.look_at_ms;
+       look_at_ms = excluded.look_at_ms,
+       circuit = excluded.circuit,
+       circuit_state = excluded.circuit_state;
 
 -- lane_delete
 DELETE FROM duly_lane
@@ -367,7 +389,7 @@ DELETE FROM duly_lane
    AND lane = :lane;
 
 -- lanes_to_look
-SELECT partition, lane, in_flight, next_at_ms, look_at_ms
+SELECT partition, lane, in_flight, next_at_ms, look_at_ms, circuit, circuit_state
   FROM duly_lane
  WHERE tenant = :tenant
    AND partition = :partition
@@ -387,6 +409,24 @@ SELECT min(look_at_ms)
  WHERE tenant = :tenant
    AND partition = :partition
    AND look_at_ms IS NOT NULL;
+
+-- lanes_mend
+-- Their breakers are forgotten.
+UPDATE duly_lane
+   SET circuit = NULL,
+       circuit_state = 0
+ WHERE tenant = :tenant
+   AND partition = :partition;
+
+-- lanes_broken
+-- Zero rows: the breaker of none is open or ramps.
+SELECT partition, lane, in_flight, next_at_ms, look_at_ms, circuit, circuit_state
+  FROM duly_lane
+ WHERE tenant = :tenant
+   AND partition = :partition
+   AND circuit_state > 0
+ ORDER BY lane
+ LIMIT :limit;
 
 -- lane_wait_insert
 INSERT INTO duly_lane_wait (tenant, partition, lane, priority, due_at_ms, "offset", loose)
