@@ -3,7 +3,9 @@
 Consumers are processes of their own that claim for some seconds from a backlog that does not end meanwhile, and stamp
 what comes by the machine's monotonic clock, which all of them read. Every stretch of so many seconds between the first
 delivery and the last is looked at, from each delivery on: how far the number in it is from what the rate says, as a
-share of that. A burst is the most that came in a tenth of a second, by the same measure: 1 is perfectly spread.
+share of that. Too many is what a destination suffers from; too few may also be a machine that had other things to do,
+as tokens are not saved up for long. A burst is the most that came in a tenth of a second, by the same measure: 1 is
+perfectly spread.
 """
 
 from __future__ import annotations
@@ -53,23 +55,34 @@ def measure(places: Sequence[str], pace: Pace) -> dict[str, float]:
         of_group = _consumed(client, places[:1], group, "bench", ("",), pace)
         of_lanes = _consumed(client, places[:1], lanes, "", _LANES, pace)
         of_shared = _consumed(client, places, shared, "", ("",), pace)
-    figures = {
-        "group_rate_error": deviation(of_group[""], pace.rate, pace.window_s),
-        "lane_rate_error": max(deviation(of_lanes[lane], pace.rate, pace.window_s) for lane in _LANES),
-        "shared_rate_error": deviation(of_shared[""], pace.rate, pace.window_s),
+    came = {
+        "group": list(of_group.values()),
+        "lane": list(of_lanes.values()),
+        "shared": list(of_shared.values()),
     }
-    every = [*of_group.values(), *of_lanes.values(), *of_shared.values()]
+    off = {name: _worst(stamps, pace) for name, stamps in came.items()}
+    over, under = max(over for over, _ in off.values()), max(under for _, under in off.values())
+    every = [stamps for some in came.values() for stamps in some]
     return {
         "rate": pace.rate,
         "messages": sum(map(len, every)),
-        "rate_error": max(figures.values()),
-        **figures,
+        "rate_error": max(over, under),
+        "rate_over": over,
+        "rate_under": under,
+        **{f"{name}_rate_error": max(both) for name, both in off.items()},
         "burst": max(burst(stamps, pace.rate) for stamps in every),
     }
 
 
-def deviation(stamps: Sequence[float], rate: float, window_s: float) -> float:
-    """By how much the number in any window between the first and the last is off, as a share of what it should be."""
+def _worst(came: Sequence[Sequence[float]], pace: Pace) -> tuple[float, float]:
+    over, under = zip(*(deviation(stamps, pace.rate, pace.window_s) for stamps in came), strict=True)
+    return max(over), max(under)
+
+
+def deviation(stamps: Sequence[float], rate: float, window_s: float) -> tuple[float, float]:
+    """By how much there are too many in any window between the first and the last, and too few, as a share of what
+    there should be.
+    """
     at = np.sort(np.asarray(stamps))
     if not len(at) or at[-1] - at[0] < window_s:
         raise duly.Error(f"{len(at)} messages came in less than {window_s} seconds: there is no window to look at.")
@@ -78,7 +91,7 @@ def deviation(stamps: Sequence[float], rate: float, window_s: float) -> float:
     most = np.searchsorted(at, starts + window_s) - np.searchsorted(at, starts)
     fewest = np.searchsorted(at, starts + window_s) - np.searchsorted(at, starts, side="right")
     wanted = rate * window_s
-    return round(float(max(most.max() - wanted, wanted - fewest.min()) / wanted), 4)
+    return round(max(0.0, float(most.max() / wanted - 1)), 4), round(max(0.0, float(1 - fewest.min() / wanted)), 4)
 
 
 def burst(stamps: Sequence[float], rate: float) -> float:
