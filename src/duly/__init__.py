@@ -53,6 +53,7 @@ from .errors import (
     Unavailable,
 )
 from .events import Event
+from .forecast import Forecast, ForecastMinute
 from .grants import Grant
 from .health import Figures, Finding, GroupHealth, HealthReason
 from .keys import Key, NewKey, Principal
@@ -153,6 +154,8 @@ __all__ = [
     "Failure",
     "Figures",
     "Finding",
+    "Forecast",
+    "ForecastMinute",
     "GateDescription",
     "Grant",
     "GroupDescription",

@@ -78,6 +78,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "describe_group": GROUP,
     "check_health": {"tenant": "default", "topic": None, "after": "", "limit": 10},
     "list_audit": {"tenant": "default"},
+    "list_forecasts": JOBS | {"group": "", "after": "", "limit": 1, "minutes": 5, "rate_per_s": 0.5},
     "create_tenant": ACME | {"settings": {"topics": 5}, "exist_ok": False},
     "update_tenant": ACME | {"changes": {"publish_per_s": 100}},
     "suspend_tenant": ACME,

@@ -175,7 +175,7 @@ class TestHelp:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
             + words("backup restore migrate pause resume serve")
-            + words("health export import events audit cluster")
+            + words("health forecast export import events audit cluster")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"tenants {verb}" for verb in words("create list show update suspend resume delete")]
@@ -246,6 +246,7 @@ TOPIC_COMMANDS = {
     "browse": "T",
     "coming": "T",
     "health": "T",
+    "forecast": "T",
     "events": "T",
     "export": "T new.parquet",
     "import": "old-orders.parquet T",
@@ -392,7 +393,8 @@ class TestErrors:
         assert f"{path} --help" in ran.err
 
     @pytest.mark.parametrize(
-        "path", [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held", "health", "events"}), *WITHOUT_NAMES]
+        "path",
+        [*sorted((TOPIC_COMMANDS | GROUP_COMMANDS).keys() - {"held", "health", "forecast", "events"}), *WITHOUT_NAMES],
     )
     def test_a_missing_argument_is_a_usage_error(self, path: str) -> None:
         ran = refused(*path.split())

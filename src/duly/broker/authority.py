@@ -26,6 +26,7 @@ from ..engine.audit import ListAudit
 from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.event_log import ListEvents
+from ..engine.forecast import ListForecasts
 from ..engine.groups import CreateGroup, DeleteGroup, DescribeGroup, ListGroups, PurgeGroup, Seek, UpdateGroup
 from ..engine.inquiry import Browse, Cancel, Coming, Get, Move
 from ..engine.pause import PauseStore
@@ -153,6 +154,8 @@ RIGHTS: dict[type | str, Right] = {
     DescribeGroup: Right(SEE),
     ListTopics: Right(SEE, "list"),
     CheckHealth: Right(SEE, "list"),
+    # Counts, as describing tells them: what scales consumers needs no right to look at messages.
+    ListForecasts: Right(SEE, "list"),
     PutPrincipal: Right("keys", "tenant"),
     DeletePrincipal: Right("keys", "tenant"),
     ListPrincipals: Right("keys", "tenant"),

@@ -23,6 +23,7 @@ from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.event_log import ListEvents, Page
+from ..engine.forecast import ListForecasts
 from ..engine.principals import PutPrincipal
 from ..engine.stretch import Piece, Stretch, read_piece
 from ..engine.tail import Tail, Tailed
@@ -449,7 +450,7 @@ def _list_topics(do: Do, command: ListTopics, identity: Identity) -> list[str]:
     return found[: command.limit]
 
 
-def _check_health(do: Do, command: CheckHealth, identity: Identity) -> list[Any]:
+def _of_topics(do: Do, command: CheckHealth | ListForecasts, identity: Identity) -> list[Any]:
     """Up to `limit` topics that one may see, each with all its groups."""
     found: dict[str, list[Any]] = {}
     after = command.after
@@ -478,6 +479,7 @@ def _list_events(do: Do, command: ListEvents, identity: Identity) -> Page:
 
 _LISTS: dict[type, Callable[[Do, Any, Identity], Any]] = {
     ListTopics: _list_topics,
-    CheckHealth: _check_health,
+    CheckHealth: _of_topics,
+    ListForecasts: _of_topics,
     ListEvents: _list_events,
 }

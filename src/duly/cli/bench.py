@@ -34,6 +34,9 @@ Url = Annotated[
     ),
 ]
 OwnBroker = Annotated[bool, typer.Option("--broker", help="The same through a broker started for it here.")]
+OwnPostgres = Annotated[
+    bool, typer.Option("--postgres", help="On a PostgreSQL that is started for it here; where brokers matter, two.")
+]
 Folder = Annotated[Path, typer.Option(help="Where the measured files are made, on the device to be measured.")]
 
 
@@ -370,6 +373,49 @@ def postgres(
         _show("postgres", figures, as_json)
 
 
+@app.command()
+def throttle(
+    rate: Annotated[float, typer.Option(min=1, help="Messages a second that are let through.")] = 200,
+    seconds: Annotated[float, typer.Option(min=1, help="For so long each of three rates is consumed.")] = 15,
+    window_s: Annotated[float, typer.Option(min=0.1, help="Every stretch of so many seconds is looked at.")] = 10,
+    postgres: OwnPostgres = False,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """How exactly deliveries keep to a rate: a group's, lanes', and a group's with two processes that claim.
+
+    `rate_error` is the largest deviation over any window, as a share: 0.02 is two hundredths.
+
+    Example: duly bench throttle --json
+    """
+    from duly.bench.throttle import Pace, measure
+
+    if seconds <= window_s:
+        raise typer.BadParameter("--seconds must be more than --window-s: there would be no window to look at.")
+    with _two_places(folder, postgres) as places:
+        _show("throttle", measure(places, Pace(rate, seconds, window_s)), as_json)
+
+
+@app.command()
+def storm(
+    messages: Annotated[int, typer.Option(min=1, help="Messages that wait for the destination.")] = 200_000,
+    dead_s: Annotated[float, typer.Option(min=10, help="Simulated seconds for which it is dead.")] = 600,
+    rate: Annotated[float, typer.Option(min=1, help="Messages a second that are configured for it.")] = 1000,
+    disk: Annotated[bool, typer.Option("--disk", help="In a file; else in memory.")] = False,
+    postgres: OwnPostgres = False,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """A destination that is dead for ten simulated minutes, and then is back: a lane of a queue, and a log's group.
+
+    Example: duly bench storm --messages 20000 --dead-s 120 --json
+    """
+    from duly.bench.storm import Storm, measure
+
+    with _place(folder, postgres) if disk or postgres else nullcontext(":memory:") as place:
+        _show("storm", measure(place, Storm(messages, dead_s, rate)), as_json)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     """Everything above that needs no server beside it, the large backlog with a million messages.
@@ -409,6 +455,33 @@ def _broker(url: str | None, own: bool, path: Path) -> Iterator[str | None]:
 
     with own_broker(path.parent / "broker.duly") as started:
         yield started
+
+
+@contextmanager
+def _place(folder: Path, postgres: bool) -> Iterator[str]:
+    """A fresh store: a file, or on a PostgreSQL of its own."""
+    if not postgres:
+        with _scratch(folder) as path:
+            yield str(path)
+        return
+    from duly.bench.own_postgres import own_postgres
+    from duly.bench.postgres import own_place
+
+    with own_postgres(folder) as address, own_place(address) as place:
+        yield place.store
+
+
+@contextmanager
+def _two_places(folder: Path, postgres: bool) -> Iterator[list[str]]:
+    """Where two processes share a store: a file; or two brokers on a PostgreSQL."""
+    from duly.bench.brokers import own_broker
+
+    with _place(folder, postgres) as place:
+        if not postgres:
+            yield [place] * 2
+            return
+        with own_broker(place) as one, own_broker(place) as other:
+            yield [one, other]
 
 
 @contextmanager

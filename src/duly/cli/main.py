@@ -18,6 +18,7 @@ from . import (
     dead,
     doctor,
     events,
+    forecast,
     groups,
     health,
     keys,
@@ -64,6 +65,7 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(health.app)
+app.add_typer(forecast.app)
 app.add_typer(doctor.app)
 app.add_typer(events.app)
 app.add_typer(audit.app)

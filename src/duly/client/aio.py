@@ -468,6 +468,8 @@ class Client(_Call):
     replay = _awaited(PlainClient.replay)
     examine = _streamed(PlainClient.examine)
     health = _awaited(PlainClient.health)
+    forecast = _awaited(PlainClient.forecast)
+    forecasts = _awaited(PlainClient.forecasts)
     cluster = _awaited(PlainClient.cluster)
     limits = _awaited(PlainClient.limits)
     consume = _delivered(PlainClient.consume)

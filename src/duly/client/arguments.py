@@ -195,6 +195,12 @@ def folder_path(folder: object) -> str:
     return os.path.abspath(_encodable(path, "The folder of backups"))
 
 
+def per_second(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LIMITS.rate_per_s_max:
+        raise InvalidArgument(f"{name} must be more than 0 and at most {LIMITS.rate_per_s_max} a second.")
+    return float(value)
+
+
 def bytes_a_second(rate: object) -> float:
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 1 <= rate < 1e18:
         raise InvalidArgument(f"rate must be bytes a second, from 1 on; got {rate!r}.")

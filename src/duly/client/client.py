@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..clock import ClockReading, Duration
+from ..engine.find import QUEUE_GROUP
+from ..engine.forecast import ListForecasts
 from ..engine.wellbeing import CheckHealth
-from ..errors import Closed
+from ..errors import Closed, InvalidArgument
+from ..forecast import Forecast
 from ..health import Finding, GroupHealth
 from ..limits import LIMITS
 from ..member import Member
@@ -26,8 +29,10 @@ from .arguments import (
     bytes_a_second,
     count,
     folder_path,
+    group_named,
     named,
     page_size,
+    per_second,
     timeout_s,
 )
 from .consuming import ConsumeCalls
@@ -42,7 +47,9 @@ if TYPE_CHECKING:
     from ..store.sqlite.application import Transaction
 
 # Topics looked at in one transaction.
-_HEALTH_PAGE = 100
+_TOPICS_A_PAGE = 100
+
+T = TypeVar("T", GroupHealth, Forecast)
 
 
 class Client(DefinitionCalls, TenantCalls, MessageCalls, ConsumeCalls, KeyCalls):
@@ -141,17 +148,54 @@ class Client(DefinitionCalls, TenantCalls, MessageCalls, ConsumeCalls, KeyCalls)
         """
         if topic is not None:
             return self._do(CheckHealth(self._tenant, named(topic), "", 1), timeout)
-        most, seen = page_size(limit), 0
-        found: list[GroupHealth] = []
-        while seen < most:
-            command = CheckHealth(self._tenant, None, after_name(after), min(_HEALTH_PAGE, most - seen))
-            page: list[GroupHealth] = self._do(command, timeout)
-            found.extend(page)
-            topics = len({one.topic for one in page})
-            if topics < command.limit:
-                break
-            seen, after = seen + topics, page[-1].topic
-        return found
+
+        def page(after: str, most: int) -> list[GroupHealth]:
+            return self._do(CheckHealth(self._tenant, None, after, most), timeout)
+
+        return _by_topics(page, after_name(after), page_size(limit))
+
+    def forecast(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        minutes: int = 60,
+        rate: float | None = None,
+        timeout: Duration | None = None,
+    ) -> Forecast:
+        """What comes to a queue, or to a group of a log, in each of the next minutes, and the consumers that it takes.
+
+        How fast a consumer is is observed, unless `rate` tells it: messages a second that one finishes. Where nothing
+        was observed yet `consumers` is None. The first minute is what is left of this one, with all that is ready.
+        """
+        found = self.forecasts(topic, group=group, minutes=minutes, rate=rate, timeout=timeout)
+        if group is None and found[0].group != QUEUE_GROUP:
+            raise InvalidArgument("A log is consumed through a group: pass group=, or ask for all with forecasts().")
+        return found[0]
+
+    def forecasts(
+        self,
+        topic: str | None = None,
+        *,
+        group: str | None = None,
+        minutes: int = 60,
+        rate: float | None = None,
+        after: str = "",
+        limit: int | None = None,
+        timeout: Duration | None = None,
+    ) -> list[Forecast]:
+        """The forecasts of every group: of one topic; of all of them; or of a page of `limit` topics after a name."""
+        ahead = count(minutes, "minutes", LIMITS.page_max)
+        pace = None if rate is None else per_second(rate, "rate")
+        if topic is not None:
+            return self._do(ListForecasts(self._tenant, named(topic), group_named(group), "", 1, ahead, pace), timeout)
+        if group is not None:
+            raise InvalidArgument("A group is a topic's: give the topic too.")
+
+        def page(after: str, most: int) -> list[Forecast]:
+            return self._do(ListForecasts(self._tenant, None, "", after, most, ahead, pace), timeout)
+
+        return _by_topics(page, after_name(after), page_size(limit))
 
     def cluster(self, *, timeout: Duration | None = None) -> list[Member]:
         """The brokers that serve the store, by name: where each is, its clock's drift, and whether it is ready.
@@ -197,6 +241,21 @@ class Client(DefinitionCalls, TenantCalls, MessageCalls, ConsumeCalls, KeyCalls)
         if consumer is not None:
             return check_name(consumer, "consumer name", LIMITS.consumer_chars_max)
         return self._consumer or self._own_name
+
+
+def _by_topics(page: Callable[[str, int], list[T]], after: str, most: int) -> list[T]:
+    """What is told of up to `most` topics, one or more of each, page by page."""
+    seen = 0
+    found: list[T] = []
+    while seen < most:
+        wanted = min(_TOPICS_A_PAGE, most - seen)
+        some = page(after, wanted)
+        found.extend(some)
+        topics = len({one.topic for one in some})
+        if topics < wanted:
+            break
+        seen, after = seen + topics, some[-1].topic
+    return found
 
 
 def _consumer_name() -> str:

@@ -33,6 +33,7 @@ from .arguments import (
     message_ids,
     named,
     page_size,
+    per_second,
     place_after,
     priority_span,
     queue_ids,
@@ -321,10 +322,8 @@ class MessageCalls(Calls):
         timeout: Duration | None = None,
     ) -> int:
         """Sends dead letters back with fresh attempts: all, some by id, at most `limit`, `rate` a second."""
-        if rate is not None and (
-            isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= LIMITS.rate_per_s_max
-        ):
-            raise InvalidArgument(f"rate must be more than 0 and at most {LIMITS.rate_per_s_max} a second.")
+        if rate is not None:
+            rate = per_second(rate, "rate")
         wanted = None if ids is None else message_ids(ids)
         most = None if limit is None else page_size(limit)
         return int(self._do(Redrive(self._tenant, named(topic), group_named(group), wanted, rate, most), timeout))

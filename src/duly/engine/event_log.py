@@ -7,7 +7,9 @@ list), stays true when rows are packed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import chain
 
 import msgspec
 
@@ -31,8 +33,25 @@ _BYTES_A_SLICE = 256 * 1024
 _BREATH_MS = 10
 # A page looks at no more messages than this, whatever it finds.
 _LOOK_MAX = 20_000
+# Of those who look back.
+_SLICE = 500
+
+
+class Brief(msgspec.Struct, frozen=True):
+    """Of an event, what those need to know who look at very many."""
+
+    kind: str
+    at: int
+    topic: str = ""
+    group: str = ""
+    count: int = 0
+    consumer: str = ""
+    lease: int = 0
+    facts: Mapping[str, object] = {}
+
 
 _events = msgspec.json.Decoder(list[Event])
+_briefly = msgspec.json.Decoder(list[Brief])
 
 
 def pack(tx: Transaction, _: AgendaRow) -> None:
@@ -160,6 +179,35 @@ class _Wanted:
             # Whatever else happens to a message that a group holds ends its lease; others hold theirs.
             self.leases.pop(event.group, None)
         return about
+
+
+def late_events(tx: Transaction, tenant: str, transactions: int, events: int) -> tuple[list[list[Brief]], bool]:
+    """What happened last in a tenant, by transaction, in order; and whether that is all that is recorded.
+
+    Looks back at so many transactions, or at the last that have about so many events. Raises CorruptBlock.
+    """
+    topic, tenant_id = tx.topic_find(tenant, EVENTS), tx.tenant_id(tenant)
+    rows = deque(() if tenant_id is None else tx.event_rows_of(tenant_id), transactions)
+    # Backwards, by the slice, until there are enough.
+    slices = [[_briefly.decode(data) for data in rows]]
+    seen, found = len(rows), sum(map(len, slices[0]))
+    if topic is None:
+        return slices[0], seen < transactions
+    partition = topic.partitions[0]
+    head = head_of(tx, topic.tenant_id, partition)
+    at = head.next_offset
+    while at > head.first_offset and seen < transactions and found < events:
+        end, at = at, max(head.first_offset, at - min(_SLICE, transactions - seen))
+        some = [_briefly.decode(data) for data in _payloads(tx, topic, at, end)]
+        slices.append(some)
+        seen, found = seen + len(some), found + sum(map(len, some))
+    return list(chain.from_iterable(reversed(slices))), at <= head.first_offset and seen < transactions
+
+
+def _payloads(tx: Transaction, topic: TopicRow, low: int, high: int) -> Iterator[bytes]:
+    for block in tx.blocks(topic.tenant_id, topic.partitions[0], low, high):
+        start, stop = max(low, block.base) - block.base, min(high, block.end) - block.base
+        yield from block.columns.values("payload", start, stop) or []
 
 
 def _from(tx: Transaction, command: ListEvents, since: int) -> Iterator[tuple[int, bytes]]:

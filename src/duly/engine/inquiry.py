@@ -532,7 +532,13 @@ def _fits(command: Browse, message: QueuedMessage) -> bool:
 
 def coming(tx: Transaction, command: Coming) -> list[tuple[int, int]]:
     """(minute, messages) for this minute, as far as it is to come, and those after it."""
-    topic = find_queue(tx, command.tenant, command.topic)
+    counts = count_coming(tx, find_queue(tx, command.tenant, command.topic))
+    now = tx.now_ms // MINUTE_MS
+    return [(minute * MINUTE_MS, counts[minute]) for minute in range(now, now + command.minutes)]
+
+
+def count_coming(tx: Transaction, topic: TopicRow) -> Counter[int]:
+    """How many messages of a queue fall due, by the minute; nothing is counted of what is due already."""
     now = tx.now_ms // MINUTE_MS
     counts: Counter[int] = Counter()
     for partition in topic.partitions:
@@ -540,7 +546,8 @@ def coming(tx: Transaction, command: Coming) -> list[tuple[int, int]]:
         index.absorb(EVERYTHING)
         for view in index.views(TIMED):
             if isinstance(view, Stored):
-                counts.update(dict(msgspec.msgpack.decode(view.run.coming or b"\x90")))
+                ahead = dict(msgspec.msgpack.decode(view.run.coming or b"\x90"))
+                counts.update({minute: count for minute, count in ahead.items() if minute >= now})
                 # Of this minute some may have come due already.
                 counts[now] -= _due_in(view, now, tx.now_ms)
             else:
@@ -552,7 +559,7 @@ def coming(tx: Transaction, command: Coming) -> list[tuple[int, int]]:
                 counts[hole.due_at // MINUTE_MS] -= 1
         loose = every(partial(tx.loose_all, topic.tenant_id, partition, limit=1000))
         counts.update(row.due_at // MINUTE_MS for row in loose if row.waits and row.due_at > tx.now_ms)
-    return [(minute * MINUTE_MS, counts[minute]) for minute in range(now, now + command.minutes)]
+    return counts
 
 
 def count_standing(tx: Transaction, topic: TopicRow, partition: int) -> tuple[int, int]:

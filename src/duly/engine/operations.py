@@ -15,6 +15,7 @@ from .claim import claim
 from .claimed import Claim
 from .dead import ListDead, PurgeDead, Redrive, list_dead, purge_dead, redrive
 from .event_log import ListEvents, list_events
+from .forecast import ListForecasts, list_forecasts
 from .groups import (
     CreateGroup,
     DeleteGroup,
@@ -153,6 +154,7 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     ListGroups: list_groups,
     DescribeGroup: describe_group,
     CheckHealth: check_health,
+    ListForecasts: list_forecasts,
     ListAudit: list_audit,
     ListTenants: list_tenants,
     DescribeTenant: describe_tenant,

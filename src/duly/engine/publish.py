@@ -184,10 +184,17 @@ class Tail:
         tx.aftermath.rings.add(self.partition)
         note_published(tx, self.topic, self.partition)
         first = self.head.next_offset
-        record(tx, self.topic, "published", partition=self.partition, offset=first, count=base - first)
+        more = self._told(published_at)
+        record(tx, self.topic, "published", partition=self.partition, offset=first, count=base - first, **more)
         if self.topic.settings.kind == "queue":
             self._note_expiries(tx)
             absorb_some(tx, self.topic, self.partition, sum(piece.bytes for piece in self.pieces))
+
+    def _told(self, now_ms: int) -> dict[str, Any]:
+        """What the event tells besides: how many were published for later, which no forecast may count twice."""
+        timed = [piece.columns.numbers("due_at", 0) for piece in self.pieces if "due_at" in piece.columns.names]
+        later = sum(int((due >= now_ms + MINUTE_MS).sum()) for due in timed)
+        return {"facts": {"later": later}} if later else {}
 
     def _note_expiries(self, tx: Transaction) -> None:
         """A queue is looked at when the last of what came in has expired: nobody may ever claim it."""

@@ -171,7 +171,8 @@ def _body(one: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
 def _responses(one: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "Done." if one.status == 204 else _told(one.answer)}
     if one.kind != JSON:
-        success["content"] = {one.kind: {"schema": {"type": "string", "format": "binary"}}}
+        schema = {"type": "string"} if one.kind.startswith("text/") else {"type": "string", "format": "binary"}
+        success["content"] = {one.kind.partition(";")[0]: {"schema": schema}}
     elif one.answer is not None:
         success["content"] = {JSON: {"schema": schemas[one.answer]}}
     if one.gives_headers:

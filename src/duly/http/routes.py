@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import consume, dead, groups, keys, log, messages, publish, replay, stages, store, tenants, topics
+from . import consume, dead, forecast, groups, keys, log, messages, publish, replay, stages, store, tenants, topics
 from .endpoint import Endpoint
 
 # Paths are looked through from the first on: those that are asked for most stand first.
@@ -64,6 +64,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     store.list_events,
     tenants.audit,
     store.health,
+    forecast.forecast,
+    forecast.forecasts,
+    forecast.forecast_metrics,
     store.limits,
     store.clock,
     store.accept_clock,

@@ -19,6 +19,7 @@ from ..engine.audit import ListAudit
 from ..engine.claimed import Claim, Claimed
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.event_log import ListEvents, Page
+from ..engine.forecast import ListForecasts
 from ..engine.groups import (
     CreateGroup,
     DeleteGroup,
@@ -66,6 +67,7 @@ from ..engine.topics import (
 from ..engine.verdict import Settle, Verdicts
 from ..engine.wellbeing import CheckHealth
 from ..errors import Error, InvalidArgument
+from ..forecast import Forecast
 from ..grants import NOBODY
 from ..health import GroupHealth
 from ..keys import Key, NewKey, Principal
@@ -125,6 +127,7 @@ ANSWERS: dict[type, Any] = {
     ListGroups: list[str],
     DescribeGroup: GroupDescription,
     CheckHealth: list[GroupHealth],
+    ListForecasts: list[Forecast],
     ListAudit: list[AuditEntry],
     ListTenants: list[str],
     DescribeTenant: TenantDescription,

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from ...clock import Clock, ClockReading, SystemClock, from_ms, monotonic_s
 from ...engine.event_log import ListEvents, pack
+from ...engine.forecast import ListForecasts
 from ...engine.memory import BlockCache
 from ...engine.secrets import Keyring
 from ...errors import InvalidArgument, StoreError
@@ -262,10 +263,11 @@ class PostgresStore:
     def refresh(self, command: Any) -> None:
         """Before a read: takes in what applications left and packs events, so that it sees them."""
         try:
-            if isinstance(command, ListEvents):
-                self._pack()
-            elif (topic := getattr(command, "topic", None)) and self._has_mail(command.tenant, topic):
+            topic = None if isinstance(command, ListEvents) else getattr(command, "topic", None)
+            if topic and self._has_mail(command.tenant, topic):
                 self._take_in(command.tenant, topic)
+            if isinstance(command, (ListEvents, ListForecasts)):
+                self._pack()
         except LineLost as error:
             raise translate(error) from error
 
