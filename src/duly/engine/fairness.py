@@ -77,10 +77,26 @@ def _weight(weights: Any, name: str) -> float:
     return float(next((weight for pattern, weight in weights.items() if fnmatchcase(name, pattern)), 1.0))
 
 
-def give_tags(entries: Entries, weights: Any, clocks: Clocks, tails: Sequence[Tails]) -> Entries:
-    """The entries with tags: each lane's in the order of due time, behind what it has ready already."""
+def standing_in(entries: Entries, tails: Sequence[Tails]) -> Any:
+    """Which of some entries are of a (priority, lane) that has one of these tails."""
     pairs = pair_of(entries)
-    order = np.lexsort((entries.seq, entries.due, pairs))
+    found = np.zeros(len(pairs), bool)
+    for tail in tails:
+        if len(tail.pairs):
+            found |= tail.pairs[np.minimum(np.searchsorted(tail.pairs, pairs), len(tail.pairs) - 1)] == pairs
+    return found
+
+
+def give_tags(entries: Entries, weights: Any, clocks: Clocks, tails: Sequence[Tails], turns: Any = None) -> Entries:
+    """The entries with tags: each lane's in the order of due time, behind what it has ready already.
+
+    `turns`: where entries stood before, if they did; those come first in their lanes, in that order.
+    """
+    pairs = pair_of(entries)
+    if turns is None:
+        order = np.lexsort((entries.seq, entries.due, pairs))
+    else:
+        order = np.lexsort((entries.seq, entries.due, turns, pairs))
     sorted_pairs = pairs[order]
     first = np.flatnonzero(np.concatenate(([True], sorted_pairs[1:] != sorted_pairs[:-1])))
     own = sorted_pairs[first]

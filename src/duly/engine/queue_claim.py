@@ -24,7 +24,7 @@ from .bury import bury, tell, tell_expired
 from .claimed import Claim, Claimed
 from .columns import NEVER, Columns
 from .done import note_done
-from .entries import Entries, concat
+from .entries import Entries
 from .fairness import interleave, moved
 from .fold import finish
 from .index import Index
@@ -33,7 +33,7 @@ from .limited import free, keeps_slot
 from .lookup import with_big
 from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
 from .record import of_lease, record_claim, record_some
-from .views import Proposal, front
+from .views import Proposal, front, joined
 
 # One merge serves no more than this, however many ask.
 _MERGE_MAX = 20_000
@@ -168,6 +168,7 @@ class _Serving:
         dropped = at_least = 0
         while waiting:
             want = min(_MERGE_MAX, max(at_least, sum(wish.want for wish in waiting)))
+            self.index.refill(want)
             round_ = _Round(self, want)
             if not len(round_.entries):
                 return dropped
@@ -200,7 +201,7 @@ class _Round:
         lanes = index.views(LANED)
         laned = front(lanes, want) if lanes else None
         if laned is not None and len(laned.entries):
-            both = _join(plain, laned)
+            both = joined([plain, laned])
             order, tags = interleave(plain.entries, laned.entries, index.clocks)
             order = order[:want]
             self.tags = tags[order]
@@ -344,12 +345,6 @@ def _either(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
     return one | other
-
-
-def _join(plain: Proposal, laned: Proposal) -> Proposal:
-    views = [*plain.views, *laned.views]
-    origin = np.concatenate((plain.origin, laned.origin + len(plain.views)))
-    return Proposal(views, concat([plain.entries, laned.entries]), origin, np.concatenate((plain.place, laned.place)))
 
 
 def take_over(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, consumer: str) -> bool:

@@ -433,6 +433,26 @@ def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = or
     return Proposal(list(views), together.take(chosen), origin, chosen - starts[origin])
 
 
+def joined(proposals: Sequence[Proposal]) -> Proposal:
+    """Several proposals, one behind the other."""
+    if len(proposals) == 1:
+        return proposals[0]
+    views = [view for proposal in proposals for view in proposal.views]
+    firsts = np.cumsum([0, *(len(proposal.views) for proposal in proposals[:-1])])
+    origin = np.concatenate([proposal.origin + first for proposal, first in zip(proposals, firsts, strict=True)])
+    place = np.concatenate([proposal.place for proposal in proposals])
+    return Proposal(views, concat([proposal.entries for proposal in proposals]), origin, place)
+
+
+def by_priority(proposals: Sequence[Proposal], want: int) -> Proposal:
+    """The first `want` entries of several proposals as one: by priority, and of one priority in the order given."""
+    together = joined(proposals)
+    if len(proposals) == 1:
+        return together
+    order = np.argsort(together.entries.priority, kind="stable")[:want]
+    return Proposal(together.views, together.entries.take(order), together.origin[order], together.place[order])
+
+
 def due_front(views: Sequence[View], now_ms: int, most: int) -> Proposal:
     """The entries of timed views that are due, the first `most` of them."""
     views = [view for view in views if view.left]
