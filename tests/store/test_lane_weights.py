@@ -1,4 +1,4 @@
-"""Weights changed while a backlog stands: they hold for what is ready already, nothing is lost, and no lane loses its order."""
+"""Weights changed while a backlog stands hold for it at once; nothing is lost, and no lane loses its order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Callable
 import pytest
 
 import duly
+import duly.engine.fold
 import duly.engine.index
+from duly.clock import from_ms
 from tests.conftest import scaled
 
 from .conftest import Home
@@ -71,6 +73,17 @@ def test_what_is_young_gets_other_tags_too(q: duly.Client, jobs: str) -> None:
     assert abs(served(q, jobs, 400).count("a") - 300) <= 3
 
 
+def test_what_came_overdue_stays_behind_what_stood_in_its_lane(
+    q: duly.Client, jobs: str, clock: duly.ManualClock
+) -> None:
+    backlog(q, 2_000, "a", "b")
+    q.publish(jobs, [duly.Message(b"overdue", lane="a", due=from_ms(clock.now_ms() - 60_000))] * 5)
+    q.publish(jobs, lane("b", 2_000))
+    weigh(q, a=3)
+    payloads = [d.payload for d in q.claim(jobs, max_messages=6_005) if d.lane == "a"]
+    assert payloads[-5:] == [b"overdue"] * 5
+
+
 def test_beside_a_backlog_that_waits_for_new_tags_a_quiet_lane_is_served_at_once(
     q: duly.Client, jobs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +138,7 @@ def test_whatever_happens_to_messages_meanwhile_each_is_accounted_for(
     reopen: Callable[[], duly.Client],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Weights changed again before the backlog has its tags, beside cancels, moves, failures, folds and other clients."""
+    """Weights changed again before the backlog has its tags; beside cancels, moves, failures, folds, other clients."""
     smaller_steps(monkeypatch, 60)
     monkeypatch.setattr(duly.engine.fold, "FAN", 3)
     monkeypatch.setattr(duly.engine.fold, "_SLICE", 100)

@@ -1,10 +1,14 @@
 """Fair shares among the lanes of one priority: start-time fair queueing.
 
 A message of a named lane gets a *tag* when it becomes ready: the later of the priority's clock and the end
-of its lane's last message, which is that message's tag plus 1 / weight. The smallest tag is served first, and
+of its lane's last message, which is that message's tag plus cost / weight: 1 / weight, unless messages of the lane
+take longer than others, or not as long (service.py). The smallest tag is served first, and
 the clock of a priority is the tag served last. So a lane with a million messages has them spread over a
 million turns, and one that comes in with its first message has its turn now. A lane that has nothing ready
 starts at the clock again: what it scheduled for next month, or had served last week, costs it nothing today.
+
+Weights and costs are those of the moment at which a tag is given; when others hold for what stands ready already, it
+is given other tags (index.py).
 
 The default lane is a lane like others, of weight 1, but its messages carry no tags: they are in one order, by
 due time, so the next one's tag is known when it is looked at.
@@ -115,13 +119,16 @@ def give_tags(entries: Entries, weights: Any, clocks: Clocks, tails: Sequence[Ta
     return Entries(entries.priority, np.maximum(tags, 1e-9), entries.due, entries.seq, entries.lane, entries.loose)
 
 
-def interleave(plain: Entries, laned: Entries, clocks: Clocks) -> tuple[Any, Any]:
-    """The order of service of default-lane entries followed by laned ones, and everybody's tags."""
+def interleave(plain: Entries, laned: Entries, clocks: Clocks, cost: float = 1.0) -> tuple[Any, Any]:
+    """The order of service of default-lane entries followed by laned ones, and everybody's tags.
+
+    `cost` is what a message of the default lane is charged.
+    """
     tags = np.zeros(len(plain))
     if len(plain):
         found, begins, group = np.unique(plain.priority, return_index=True, return_inverse=True)
         starts = np.array([max(clocks.get(int(p), _START)) for p in found])
-        tags = starts[group] + (np.arange(len(plain)) - begins[group])
+        tags = starts[group] + cost * (np.arange(len(plain)) - begins[group])
     priority = np.concatenate((plain.priority, laned.priority))
     all_tags = np.concatenate((tags, laned.tag))
     due = np.concatenate((plain.due, laned.due))
@@ -129,7 +136,7 @@ def interleave(plain: Entries, laned: Entries, clocks: Clocks) -> tuple[Any, Any
     return np.lexsort((seq, due, all_tags, priority)), all_tags
 
 
-def moved(clocks: Clocks, entries: Entries, tags: Any) -> Clocks:
+def moved(clocks: Clocks, entries: Entries, tags: Any, cost: float = 1.0) -> Clocks:
     """The clocks after entries were served, in that order."""
     if not len(entries):
         return clocks
@@ -139,7 +146,7 @@ def moved(clocks: Clocks, entries: Entries, tags: Any) -> Clocks:
     clock = max(clock, float(tags[of_last].max()))
     default = of_last & (entries.lane == 0)
     if default.any():
-        default_end = float(tags[default].max()) + 1.0
+        default_end = float(tags[default].max()) + cost
     kept = {priority: times for priority, times in clocks.items() if priority > last}
     kept[last] = (clock, default_end)
     return kept

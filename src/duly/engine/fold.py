@@ -107,9 +107,7 @@ def outdate_tags(tx: Transaction, topic: TopicRow, partition: int) -> None:
     """What is ready in named lanes gets other tags: the young end when it is next looked at, the rest by and by."""
     index = Index(tx, topic, partition)
     index.outdate()
-    if index.is_stale:
-        schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms)
-    finish(index, "none")
+    finish(index)
 
 
 def retag_some(tx: Transaction, topic: TopicRow, partition: int) -> bool:

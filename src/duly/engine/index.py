@@ -48,6 +48,7 @@ from .fairness import Clocks, Tails, give_tags, standing_in, tails_of, weigh
 from .find import head_of
 from .limited import admit, enter, is_limited
 from .lookup import light_messages_at, messages_at, with_big, without_big
+from .service import service_of
 from .views import (
     AHEAD_FIRST,
     Ahead,
@@ -264,6 +265,7 @@ class Index:
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, up to a bound; and as much of what is stale. Returns how many there were."""
+        self._look_at_costs()
         at_once = self.retag(most) + self._turn_over()
         timed = [view for view in self.views(TIMED) if view.left]
         proposal = due_front(timed, self.tx.now_ms, most) if timed else None
@@ -293,15 +295,33 @@ class Index:
     # Other weights
 
     def outdate(self) -> None:
-        """Weights were changed: the tags of what is ready in named lanes hold no longer.
-
-        The young end loses them with `finish(index, "none")`: it is looked at anew.
-        """
+        """Weights, or costs, have changed: the tags of what is ready in named lanes hold no longer."""
         stale = max([STALE, *(kind + 1 for kind in self._stale_kinds())])
         for run in [run for run in self.runs.values() if run.kind == LANED]:
             self.runs[run.id] = replace(run, kind=stale)
             self.tx.run_update(self.runs[run.id])
         self._ahead.pop(LANED, None)
+        # It is looked at anew.
+        self._fresh, self._seen_to = [], None
+        if self.is_stale:
+            schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, self.tx.now_ms)
+        service = service_of(self.tx, self.partition)
+        if service is not None:
+            service.note_tags()
+
+    def _look_at_costs(self) -> None:
+        """Has tags given anew where lanes have come to cost something else than when they were given."""
+        service = service_of(self.tx, self.partition)
+        if service is None or self.is_stale:
+            return
+        if service.is_off(sum(run.left for run in self.runs.values() if run.kind == LANED)):
+            self.outdate()
+
+    @property
+    def cost(self) -> float:
+        """What a message of the default lane is charged."""
+        service = service_of(self.tx, self.partition)
+        return 1.0 if service is None else service.cost(0)
 
     def retag(self, most: int = PROMOTE_MAX) -> int:
         """Gives new tags to what comes first of what is stale, up to a bound. Returns how much of it there was."""
@@ -447,6 +467,10 @@ class Index:
             return
         together = concat([part.entries for part in parts])
         weights = np.concatenate([part.weights for part in parts])
+        service = service_of(self.tx, self.partition)
+        costs = None if service is None else service.costs(together.lane)
+        if costs is not None:
+            weights = weights / costs
         turns: Any = None
         if any(part.turns is not None for part in parts):
             # In its lane it comes before whatever has just become ready.

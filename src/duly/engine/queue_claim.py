@@ -33,6 +33,7 @@ from .limited import free, keeps_slot
 from .lookup import with_big
 from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
 from .record import of_lease, record_claim, record_some
+from .service import note_served
 from .views import Proposal, front, joined
 
 # One merge serves no more than this, however many ask.
@@ -202,7 +203,7 @@ class _Round:
         laned = front(lanes, want) if lanes else None
         if laned is not None and len(laned.entries):
             both = joined([plain, laned])
-            order, tags = interleave(plain.entries, laned.entries, index.clocks)
+            order, tags = interleave(plain.entries, laned.entries, index.clocks, index.cost)
             order = order[:want]
             self.tags = tags[order]
             self.proposal = Proposal(both.views, both.entries.take(order), both.origin[order], both.place[order])
@@ -320,7 +321,8 @@ class _Round:
         self.proposal.consume(self.at)
         if self.tags is not None:
             served = self.entries.take(slice(self.at))
-            self.serving.index.set_clocks(moved(self.serving.index.clocks, served, self.tags[: self.at]))
+            index = self.serving.index
+            index.set_clocks(moved(index.clocks, served, self.tags[: self.at], index.cost))
         if self.gone is not None and self.gone[: self.at].any():
             self._drop(self.entries.take(slice(self.at)))
 
@@ -364,6 +366,7 @@ def _put_back(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow, 
     assert row.offsets is not None
     keys = keys_of(row)
     indexes = live_indexes(row)
+    note_served(tx, row, keys, indexes, row.due_at)
     # Also of those that had no row when they were claimed: they may have been cancelled since.
     known = {loose.offset: loose for loose in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes])}
     half = (len(indexes) + 1) // 2

@@ -14,6 +14,7 @@ from .lease import add_failure, live_indexes
 from .limited import free, is_limited, keeps_slot
 from .queue_lease import keys_of, part_of
 from .record import record_some
+from .service import note_served
 from .settling import Settling, draw
 
 
@@ -27,6 +28,7 @@ class QueueSettling(Settling):
         offsets = [row.offsets[index] for index in indexes]
         keys = keys_of(row)
         note_done(self.tx, self.topic, row.partition, offsets)
+        note_served(self.tx, row, keys, indexes, self.tx.now_ms)
         if is_limited(self.topic):
             free(self.tx, self.topic, row.partition, [keys.lane(index) for index in indexes])
         if row.marked or keys.loose is not None:
@@ -41,6 +43,8 @@ class QueueSettling(Settling):
             return
         assert row.offsets is not None
         keys = keys_of(row)
+        if self.command.verdict != "release":
+            note_served(self.tx, row, keys, indexes, self.tx.now_ms)
         known = {r.offset: r for r in self.tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes])}
         for index in indexes:
             offset = row.offsets[index]
