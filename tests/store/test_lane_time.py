@@ -83,7 +83,8 @@ def test_lanes_whose_messages_take_as_long_have_their_turns(q: duly.Client, jobs
         clock.advance(draw.uniform(0.02, 0.03))
         turns[delivery.lane] += 1
         delivery.ack()
-    assert turns == {"a": 100, "b": 100}
+    # Whenever the end of the log is looked at anew, whose turn is next is drawn anew.
+    assert abs(turns["a"] - 100) <= 5
 
 
 def test_a_quiet_lane_is_served_at_once_whatever_it_and_the_others_cost(
