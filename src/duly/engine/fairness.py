@@ -41,13 +41,19 @@ class Tails(msgspec.Struct, frozen=True):
     pairs: Any
     last: Any
     tags: Any
+    # From here on they have not been consumed.
+    pos: int = 0
 
     def after(self, pos: int) -> Tails:
-        """Those that still have an entry from a position on."""
-        if not pos:
-            return self
-        alive = self.last >= pos
-        return Tails(self.pairs[alive], self.last[alive], self.tags[alive])
+        """Of what stands from a position on. Nothing is copied: every claim asks, of any number of lanes."""
+        return Tails(self.pairs, self.last, self.tags, pos)
+
+    def find(self, pairs: Any) -> tuple[Any, Any]:
+        """Which of some pairs still have an entry, and where their tails are."""
+        if not len(self.pairs):
+            return np.zeros(len(pairs), bool), np.zeros(len(pairs), np.int64)
+        at = np.minimum(np.searchsorted(self.pairs, pairs), len(self.pairs) - 1)
+        return (self.pairs[at] == pairs) & (self.last[at] >= self.pos), at
 
 
 def pair_of(entries: Entries) -> Any:
@@ -61,7 +67,7 @@ def tails_of(entries: Entries) -> Tails:
     # The last of each: the first when read backwards.
     found, backwards = np.unique(pairs[::-1], return_index=True)
     last = len(entries) - 1 - backwards
-    return Tails(found, last, entries.tag[last])
+    return Tails(found, last.astype(np.int32), entries.tag[last])
 
 
 def weigh(topic: TopicRow, columns: Columns) -> Any:
@@ -86,8 +92,7 @@ def standing_in(entries: Entries, tails: Sequence[Tails]) -> Any:
     pairs = pair_of(entries)
     found = np.zeros(len(pairs), bool)
     for tail in tails:
-        if len(tail.pairs):
-            found |= tail.pairs[np.minimum(np.searchsorted(tail.pairs, pairs), len(tail.pairs) - 1)] == pairs
+        found |= tail.find(pairs)[0]
     return found
 
 
@@ -106,10 +111,10 @@ def give_tags(entries: Entries, weights: Any, clocks: Clocks, tails: Sequence[Ta
     own = sorted_pairs[first]
     starts = np.array([clocks.get(int(p), _START)[0] for p in entries.priority[order[first]]])
     for tail in tails:
-        at = np.minimum(np.searchsorted(tail.pairs, own), max(len(tail.pairs) - 1, 0))
-        known = tail.pairs[at] == own if len(tail.pairs) else np.zeros(len(own), bool)
-        # Each has its own cost behind it; the last one's is that of its lane.
-        starts = np.where(known, np.maximum(starts, tail.tags[at] + 1.0 / weights[order[first]]), starts)
+        known, at = tail.find(own)
+        if known.any():
+            # Each has its own cost behind it; the last one's is that of its lane.
+            starts = np.where(known, np.maximum(starts, tail.tags[at] + 1.0 / weights[order[first]]), starts)
     cost = 1.0 / weights[order]
     spent = np.concatenate(([0.0], np.cumsum(cost)))[:-1]
     group = np.cumsum(np.concatenate(([False], sorted_pairs[1:] != sorted_pairs[:-1])))

@@ -117,6 +117,8 @@ class Index:
         self.late_holes: dict[int, frozenset[int]] = dict(known[3])
         # How far the young end has been looked at; None: not yet.
         self._seen_to: int | None = known[4]
+        # As it was found: what is only looked through gets no turn.
+        self._young_before: tuple[int | None, tuple[tuple[int, Entries], ...]] = (known[4], known[5])
         self._behind = False
         # What kept the log from being absorbed.
         self.damage: CorruptBlock | None = None
@@ -302,7 +304,7 @@ class Index:
             self.tx.run_update(self.runs[run.id])
         self._ahead.pop(LANED, None)
         # It is looked at anew.
-        self._fresh, self._seen_to = [], None
+        self._fresh, self._seen_to, self._young_before = [], None, (None, ())
         if self.is_stale:
             schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, self.tx.now_ms)
         service = service_of(self.tx, self.partition)
@@ -495,10 +497,13 @@ class Index:
     def _tails(self, kinds: Sequence[int]) -> list[Tails]:
         """The last tag of every lane that has something of some kinds."""
         found, moved = [], self._moved()
-        for run in [run for kind in kinds for run in self.servable(kind)]:
-            pos = moved.get(run.id, run.pos)
-            if pos < run.count:
-                found.append(self._stored_tails(Stored(self, run, pos)))
+        known: dict[int, Tails] = self.tx.recall(("tails", self.partition)) or {}
+        standing = [run for kind in kinds for run in self.servable(kind) if moved.get(run.id, run.pos) < run.count]
+        if new := [run for run in standing if run.id not in known]:
+            known = {run: tails for run, tails in known.items() if run in self.runs}
+            known |= {run.id: tails_of(Stored(self, run, 0).peek(run.count)) for run in new}
+            self.tx.remember(("tails", self.partition), known)
+        found += [known[run.id].after(moved.get(run.id, run.pos)) for run in standing]
         for fresh in self._fresh:
             if fresh.kind in kinds and fresh.left:
                 found.append(tails_of(fresh.peek(fresh.left)))
@@ -510,14 +515,6 @@ class Index:
         for merged in self._merged.values():
             moved |= {run: self.runs[run].pos + count for run, count in merged.served().items()}
         return moved
-
-    def _stored_tails(self, view: Stored) -> Tails:
-        key = ("tails", view.run.id)
-        known: Tails | None = self.tx.recall(key)
-        if known is None:
-            known = tails_of(Stored(self, view.run, 0).peek(view.run.count))
-            self.tx.remember(key, known)
-        return known.after(view.pos)
 
     # Leaving
 
@@ -567,8 +564,8 @@ class Index:
     def write(self, young: str = "") -> int:
         """Writes positions, and what is fresh and still there; returns how much that was.
 
-        The young end becomes runs when it is long; with `young` "all" now, and with "none" not: it is looked at
-        anew the next time, as if it had not been.
+        The young end becomes runs when it is long; with `young` "all" now, and with "none" not: it is left as it was
+        found, less what was taken out, as if it had not been looked at.
         """
         if self._untagged:
             self._tag()
@@ -588,7 +585,9 @@ class Index:
                 written += self._write_fresh(kind, parts)
         self._fresh = [] if settle else [fresh for fresh in self._fresh if fresh.young and fresh.left]
         if young == "none":
-            self._fresh, self._seen_to = [], None
+            self._seen_to, before = (None, ()) if settle else self._young_before
+            left = [(kind, entries.take(~is_taken(self.row, entries.seq))) for kind, entries in before]
+            self._fresh = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in left if len(entries)]
         self._stored = {}
         return written
 
@@ -684,7 +683,6 @@ class Index:
     def drop_run(self, run: int) -> None:
         """Deletes a run and what belongs to it."""
         self.tx.run_delete(self.topic.tenant_id, self.partition, run)
-        self.tx.remember(("tails", run), None)
         gone = self.runs.pop(run, None)
         self.holes.pop(run, None)
         self.late_holes.pop(run, None)
@@ -711,6 +709,11 @@ class Index:
         if run.expires_max is not None:
             schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, run.expires_max)
         run = replace(run, id=self.tx.run_insert(self.topic.tenant_id, run))
+        if _has_tags(kind):
+            # While it is at hand: a claim would have to read it.
+            known = self.tx.recall(("tails", self.partition)) or {}
+            known = {at: tails for at, tails in known.items() if at in self.runs}
+            self.tx.remember(("tails", self.partition), {**known, run.id: tails_of(entries)})
         self.add_blocks(run, 0, entries, columns)
         self.runs[run.id] = run
         return run

@@ -412,8 +412,8 @@ def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = or
     # As much of each as it would give if all were mixed evenly, and some more.
     share = 1.25 * want / sum(view.left for view in views)
     widths = [min(view.left, int(share * view.left) + 32) for view in views]
+    windows = [view.peek(width) for view, width in zip(views, widths, strict=True)]
     while True:
-        windows = [view.peek(width) for view, width in zip(views, widths, strict=True)]
         sizes = [len(window) for window in windows]
         starts = np.concatenate(([0], np.cumsum(sizes)))
         together = concat(windows)
@@ -428,6 +428,7 @@ def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = or
         for at, n in cut:
             if at < want:
                 widths[n] = min(views[n].left, widths[n] * 4)
+                windows[n] = views[n].peek(widths[n])
     chosen = sequence[: min(want, safe)]
     origin = np.searchsorted(starts, chosen, side="right") - 1
     return Proposal(list(views), together.take(chosen), origin, chosen - starts[origin])
