@@ -117,6 +117,7 @@ class Sizes:
         index: Any = duly.engine.index.Index
         patch.setattr(index.absorb, "__defaults__", (self.absorb,))
         patch.setattr(index.promote, "__defaults__", (self.promote,))
+        patch.setattr(index.retag, "__defaults__", (self.promote,))
 
 
 def drawn_sizes(draw: random.Random) -> Sizes:
@@ -181,6 +182,7 @@ class QueueInterleaving:
             (1, self.regain),
             (2, self.reopen),
             (1, self.pause_or_resume),
+            (2, self.weigh),
             (3, self.check_dead),
         ]
         verbs = [verb for weight, verb in weighted for _ in range(weight)]
@@ -541,6 +543,13 @@ class QueueInterleaving:
             self.q.pause("t")
         else:
             self.q.resume("t")
+
+    def weigh(self) -> None:
+        """Other weights: they hold for what is ready already, and change no lane's order."""
+        if self.in_lanes:
+            weights = {"a": self.draw.choice([0.01, 1, 3, 200]), "b*": self.draw.choice([0.5, 1, 40])}
+            self.q.update_topic("t", lanes=duly.Lanes(weights=weights))
+            self.done["weighed"] += 1
 
     # The books
 

@@ -262,6 +262,25 @@ def midnight(
 
 
 @app.command()
+def lanes(
+    lanes: Annotated[int, typer.Option(min=2, help="Lanes of the queue that has many.")] = 100_000,
+    messages: Annotated[int, typer.Option(min=1, help="Messages that stand in one of them.")] = 1_000_000,
+    turns: Annotated[int, typer.Option(min=1, help="Claims in each of the two queues.")] = 1_000,
+    batch: Annotated[int, typer.Option(min=1, help="Messages a publish and a claim.")] = 100,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Claims of a queue with very many lanes, beside one with a single lane and as many messages.
+
+    Example: duly bench lanes --lanes 100000 --messages 1000000 --json
+    """
+    from duly.bench.lanes import measure
+
+    with _scratch(folder) as path:
+        _show("lanes", measure(path.parent, lanes=lanes, messages=messages, turns=turns, batch=batch), as_json)
+
+
+@app.command()
 def events(
     messages: Annotated[int, typer.Option(min=1, help="Messages of the log, and of the queue.")] = 800_000,
     batch: Annotated[int, typer.Option(min=1, help="Messages a publish and a claim.")] = 1000,

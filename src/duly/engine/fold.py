@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from ..errors import CorruptBlock
 from ..limits import LIMITS
-from ..store.contract import LANED, TIMED, RunRow, TopicRow, Transaction
+from ..store.contract import READY, TIMED, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .find import head_of
 from .gates import has_budget
@@ -41,6 +41,8 @@ _YOUNG_BLOCKS_MAX = 2_048
 _SLICE = 12_000
 # So much of folding those who write runs put off: they took their time already. Later publishers do it.
 _OWED_MAX = 36_000
+# Between two steps of giving new tags there is time for others.
+_RETAG_AGAIN_MS = 50
 # Runs of named lanes are not folded past this: their tails are held in memory (fairness.py).
 _LANED_LEVEL_MAX = 2
 
@@ -105,6 +107,24 @@ def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> 
     finish(index, "all")
 
 
+def outdate_tags(tx: Transaction, topic: TopicRow, partition: int) -> None:
+    """What is ready in named lanes gets other tags: the young end when it is next looked at, the rest by and by."""
+    index = Index(tx, topic, partition)
+    index.outdate()
+    finish(index)
+
+
+def retag_some(tx: Transaction, topic: TopicRow, partition: int) -> bool:
+    """A step of a chore: gives new tags to some of what is stale. True if there was any."""
+    index = Index(tx, topic, partition)
+    if not index.is_stale:
+        return False
+    index.promote()
+    finish(index)
+    schedule(tx, topic.tenant_id, partition, TRUNCATE, tx.now_ms + _RETAG_AGAIN_MS)
+    return True
+
+
 def _fold_some(index: Index, most: int) -> int:
     """Copies about so many entries, beginning folds where they are needed. Returns how many; all, if none is left."""
     _begin(index)
@@ -126,7 +146,7 @@ def _begin(index: Index) -> None:
     """Starts a fold wherever enough runs of a size stand."""
     by_size: dict[tuple[int, int], list[RunRow]] = {}
     for run in index.runs.values():
-        if not run.sources and not run.target and not (run.kind == LANED and run.level >= _LANED_LEVEL_MAX):
+        if not run.sources and not run.target and not _has_many_tails(run):
             by_size.setdefault((run.kind, run.level), []).append(run)
     for (kind, level), runs in by_size.items():
         if len(runs) < FAN:
@@ -151,6 +171,10 @@ def _begin(index: Index) -> None:
         for run in runs:
             index.runs[run.id] = replace(run, target=target.id)
             index.tx.run_update(index.runs[run.id])
+
+
+def _has_many_tails(run: RunRow) -> bool:
+    return run.kind not in (READY, TIMED) and run.level >= _LANED_LEVEL_MAX
 
 
 def _copy(index: Index, target: RunRow, most: int) -> int:

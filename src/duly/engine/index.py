@@ -4,6 +4,7 @@
                      │  not yet                    ▲
                      └────▶ timed runs (due, seq) ─┘ promoted when due, in bounded steps
     failed, moved ──▶ loose rows (due) ────────────┘
+    weights changed: ready runs of named lanes ──▶ stale runs ──retag──▶ ready again, in bounded steps
 
 A run is immutable and consumed from the front only: what is left of it is one position, and the holes of
 messages that were cancelled or moved. Everything that is in no run yet is *fresh*: a claim serves from it
@@ -13,6 +14,15 @@ queue whose consumers keep up writes no runs at all.
 
 A run carries its messages beside its entries, in the order in which they will be served: looked up in the log
 each would lie in another block. Only big payloads stay in the log alone.
+
+A tag is given on entering ready, by the weight that a lane has then, and runs are sorted by tag. So when weights are
+changed while a backlog stands, its runs become *stale*, as they are: the order within each lane is right, the tags
+are not. From then on claims, publishers and a chore retag the front of what is stale a step at a time, as what falls
+due is promoted, until none is left. Meanwhile whatever becomes ready in a lane that has something stale goes behind
+it there; every other lane, and the default one, is served as ever. What was retagged when weights are changed once
+more becomes stale again, under a higher number: in each lane it stands before what is stale since earlier. Until a
+message's step has come it is not served, so a lane whose share grows a hundredfold has it when its messages have been
+reached. Folds go on: the order of entries has not changed.
 
 All of this happens under the partition's lock (on SQLite: inside the one write transaction). What an `Index`
 knows is remembered between transactions and dropped when another process has written (memory.py).
@@ -29,16 +39,30 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..errors import CorruptBlock
-from ..store.contract import LANED, READY, TIMED, HoleRow, LooseRow, QueueRow, RunRow, TopicRow, Transaction
+from ..store.contract import LANED, READY, STALE, TIMED, HoleRow, LooseRow, QueueRow, RunRow, TopicRow, Transaction
 from .agenda import TRUNCATE, schedule
 from .block import OF_A_RUN, Block, Place, encode
 from .columns import NEVER, Columns, gather
 from .entries import Entries, concat, lane_hash, make_entries, place_of
-from .fairness import Clocks, Tails, give_tags, tails_of, weigh
+from .fairness import Clocks, Tails, give_tags, standing_in, tails_of, weigh
 from .find import head_of
 from .limited import admit, enter, is_limited
 from .lookup import light_messages_at, messages_at, with_big, without_big
-from .views import AHEAD_FIRST, Ahead, Fresh, Merged, Proposal, Stored, View, due_front, nothing_ahead, order_of
+from .service import service_of
+from .views import (
+    AHEAD_FIRST,
+    Ahead,
+    Fresh,
+    Merged,
+    Proposal,
+    Stored,
+    View,
+    by_priority,
+    due_front,
+    front,
+    nothing_ahead,
+    order_of,
+)
 
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
 ABSORB_MAX = 16_384
@@ -52,6 +76,16 @@ _MERGED_MIN = 5
 # Entries a block of a run that is made now.
 RUN_BLOCK = 1_000
 MINUTE_MS = 60_000
+
+
+class Untagged(msgspec.Struct, frozen=True):
+    """Messages of named lanes that have just become ready. `turns`: they had tags, in this order within each lane."""
+
+    entries: Entries
+    weights: Any
+    columns: Columns | None
+    young: bool
+    turns: Any = None
 
 
 class Index:
@@ -83,6 +117,8 @@ class Index:
         self.late_holes: dict[int, frozenset[int]] = dict(known[3])
         # How far the young end has been looked at; None: not yet.
         self._seen_to: int | None = known[4]
+        # As it was found: what is only looked through gets no turn.
+        self._young_before: tuple[int | None, tuple[tuple[int, Entries], ...]] = (known[4], known[5])
         self._behind = False
         # What kept the log from being absorbed.
         self.damage: CorruptBlock | None = None
@@ -91,7 +127,7 @@ class Index:
         self.retried = 0
         self._fresh: list[Fresh] = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in known[5]]
         # Of named lanes, just come in: they get their tags together, so that each lane's are in order of due time.
-        self._untagged: list[tuple[Entries, Any, Columns | None, bool]] = []
+        self._untagged: list[Untagged] = []
         self._stored: dict[int, Stored] = {}
         # By kind: what lies ahead in its runs, merged by an earlier claim, and how far that has been consumed.
         self._ahead: dict[int, tuple[int, int, frozenset[int]]] = dict(known[6])
@@ -123,7 +159,7 @@ class Index:
 
     def views(self, kind: int) -> list[View]:
         """Everything of a kind that can be served: its runs, many of them as one, and what is fresh."""
-        if kind == LANED and self._untagged:
+        if kind not in (READY, TIMED) and self._untagged:
             self._tag()
         runs = {run.id: run for run in self.servable(kind)}
         found: list[View] = []
@@ -164,8 +200,17 @@ class Index:
         """Every run by itself, and what is fresh, with their kinds."""
         if self._untagged:
             self._tag()
-        stored = [(kind, Stored(self, run)) for kind in (READY, LANED, TIMED) for run in self.servable(kind)]
+        stored = [(kind, Stored(self, run)) for kind in self._kinds() for run in self.servable(kind)]
         return [*stored, *((fresh.kind, fresh) for fresh in self._fresh)]
+
+    def _kinds(self) -> list[int]:
+        """All kinds, in the order in which they are served."""
+        return [READY, LANED, *self._stale_kinds(), TIMED]
+
+    def _stale_kinds(self) -> list[int]:
+        """The kinds that wait for new tags: what comes first in its lane first."""
+        kinds = {run.kind for run in self.runs.values()} | {fresh.kind for fresh in self._fresh}
+        return sorted((kind for kind in kinds if kind >= STALE), reverse=True)
 
     @property
     def young(self) -> list[Fresh]:
@@ -232,8 +277,9 @@ class Index:
         return stop - start
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
-        """Makes ready what has come due, up to a bound. Returns how many there were."""
-        at_once = self._turn_over()
+        """Makes ready what has come due, up to a bound; and as much of what is stale. Returns how many there were."""
+        self._look_at_costs()
+        at_once = self.retag(most) + self._turn_over()
         timed = [view for view in self.views(TIMED) if view.left]
         proposal = due_front(timed, self.tx.now_ms, most) if timed else None
         due = 0 if proposal is None else len(proposal.entries)
@@ -243,15 +289,80 @@ class Index:
         if self._behind and not self._limited:
             self._behind = bool(self._untagged) or (proposal is not None and proposal.entries.has_lanes)
         if proposal is not None and due:
-            columns, entries = proposal.messages(due), proposal.entries
-            gone = self.is_hole(proposal)
-            proposal.consume(due)
-            if gone is not None and gone.any():
-                self.close_holes(proposal, gone)
-                kept = np.flatnonzero(~gone)
-                entries, columns = entries.take(kept), columns.take(kept)
+            entries, columns = self._take_out(proposal)
             self._take_in(entries, self._weights(entries, columns), columns, young=False)
         return at_once + due + loose
+
+    def _take_out(self, proposal: Proposal) -> tuple[Entries, Columns]:
+        """Takes the next entries out of their runs, without those that are holes."""
+        count, entries = len(proposal.entries), proposal.entries
+        columns = proposal.messages(count)
+        gone = self.is_hole(proposal)
+        proposal.consume(count)
+        if gone is None or not gone.any():
+            return entries, columns
+        self.close_holes(proposal, gone)
+        kept = np.flatnonzero(~gone)
+        return entries.take(kept), columns.take(kept)
+
+    # Other weights
+
+    def outdate(self) -> None:
+        """Weights, or costs, have changed: the tags of what is ready in named lanes hold no longer."""
+        stale = max([STALE, *(kind + 1 for kind in self._stale_kinds())])
+        for run in [run for run in self.runs.values() if run.kind == LANED]:
+            self.runs[run.id] = replace(run, kind=stale)
+            self.tx.run_update(self.runs[run.id])
+        self._ahead.pop(LANED, None)
+        # It is looked at anew.
+        self._fresh, self._seen_to, self._young_before = [], None, (None, ())
+        if self.is_stale:
+            schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, self.tx.now_ms)
+        service = service_of(self.tx, self.partition)
+        if service is not None:
+            service.note_tags()
+
+    def _look_at_costs(self) -> None:
+        """Has tags given anew where lanes have come to cost something else than when they were given."""
+        service = service_of(self.tx, self.partition)
+        if service is None or self.is_stale:
+            return
+        if service.is_off(sum(run.left for run in self.runs.values() if run.kind == LANED)):
+            self.outdate()
+
+    @property
+    def cost(self) -> float:
+        """What a message of the default lane is charged."""
+        service = service_of(self.tx, self.partition)
+        return 1.0 if service is None else service.cost(0)
+
+    def retag(self, most: int = PROMOTE_MAX) -> int:
+        """Gives new tags to what comes first of what is stale, up to a bound. Returns how much of it there was."""
+        kinds = self._stale_kinds()
+        if not kinds:
+            return 0
+        proposal = by_priority([front(self.views(kind), most) for kind in kinds], most)
+        count = len(proposal.entries)
+        if count:
+            entries, columns = self._take_out(proposal)
+            weights = self._weights(entries, columns)
+            turns = np.arange(len(entries))
+            self._untagged.append(Untagged(entries, _each(weights, len(entries)), columns, young=False, turns=turns))
+        return count
+
+    def refill(self, want: int) -> None:
+        """Retags until the next `want` messages of named lanes are known, whatever is stale."""
+        while stale := [view for kind in self._stale_kinds() for view in self.views(kind) if view.left]:
+            head = min(int(view.peek(1).priority[0]) for view in stale)
+            ready = front(self.views(LANED), want).entries
+            if len(ready) == want and int(ready.priority[-1]) <= head:
+                return
+            self.retag()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether anything waits for new tags."""
+        return any(run.kind >= STALE and run.left for run in self.runs.values())
 
     def _turn_over(self) -> int:
         """Makes ready, as they are, the runs of which all that is left falls due in one moment that has come.
@@ -355,7 +466,8 @@ class Index:
             part = entries.take(at)
             own = None if columns is None else columns.take(at)
             if kind == LANED:
-                self._untagged.append((part, np.ones(len(at)) if weights is None else weights[at], own, young))
+                some = None if weights is None else weights[at]
+                self._untagged.append(Untagged(part, _each(some, len(at)), own, young=young))
             else:
                 self._add_fresh(kind, part, own, young=young)
 
@@ -365,15 +477,36 @@ class Index:
         self._fresh.append(Fresh(kind, entries.take(order), self.fetch, own, young=young))
 
     def _tag(self) -> None:
-        """Gives tags to what has come into named lanes."""
+        """Gives tags to what has come into named lanes: behind what is stale, in lanes that have something stale."""
         parts, self._untagged = self._untagged, []
-        together = concat([part for part, _, _, _ in parts])
-        weights = np.concatenate([weight for _, weight, _, _ in parts])
-        tagged = give_tags(together, weights, self.clocks, self._tails())
+        kinds = self._stale_kinds()
+        stale = self._tails(kinds) if kinds else []
+        if stale:
+            behind = [_split(part, stale) for part in parts]
+            parts = [part for part, _ in behind if part is not None]
+            self._give_tags(kinds[-1], [part for _, part in behind if part is not None], stale)
+        self._give_tags(LANED, parts, self._tails([LANED]))
+
+    def _give_tags(self, kind: int, parts: Sequence[Untagged], tails: Sequence[Tails]) -> None:
+        if not parts:
+            return
+        together = concat([part.entries for part in parts])
+        weights = np.concatenate([part.weights for part in parts])
+        service = service_of(self.tx, self.partition)
+        costs = None if service is None else service.costs(together.lane)
+        if costs is not None:
+            weights = weights / costs
+        turns: Any = None
+        if any(part.turns is not None for part in parts):
+            # In its lane it comes before whatever has just become ready.
+            last = len(together)
+            turns = [np.full(len(part.entries), last) if part.turns is None else part.turns for part in parts]
+            turns = np.concatenate(turns)
+        tagged = give_tags(together, weights, self.clocks, tails, turns)
         at = 0
-        for part, _, columns, young in parts:
-            self._add_fresh(LANED, tagged.take(slice(at, at + len(part))), columns, young=young)
-            at += len(part)
+        for part in parts:
+            self._add_fresh(kind, tagged.take(slice(at, at + len(part.entries))), part.columns, young=part.young)
+            at += len(part.entries)
 
     @property
     def clocks(self) -> Clocks:
@@ -384,24 +517,27 @@ class Index:
         """Moves the fair clocks."""
         self.row = replace(self.row, times=tuple((p, *times) for p, times in sorted(clocks.items())))
 
-    def _tails(self) -> list[Tails]:
-        """The last tag of every lane that has something ready."""
-        found = []
-        for run in self.servable(LANED):
-            if run.left:
-                found.append(self._stored_tails(Stored(self, run)))
+    def _tails(self, kinds: Sequence[int]) -> list[Tails]:
+        """The last tag of every lane that has something of some kinds."""
+        found, moved = [], self._moved()
+        known: dict[int, Tails] = self.tx.recall(("tails", self.partition)) or {}
+        standing = [run for kind in kinds for run in self.servable(kind) if moved.get(run.id, run.pos) < run.count]
+        if new := [run for run in standing if run.id not in known]:
+            known = {run: tails for run, tails in known.items() if run in self.runs}
+            known |= {run.id: tails_of(Stored(self, run, 0).peek(run.count)) for run in new}
+            self.tx.remember(("tails", self.partition), known)
+        found += [known[run.id].after(moved.get(run.id, run.pos)) for run in standing]
         for fresh in self._fresh:
-            if fresh.kind == LANED and fresh.left:
+            if fresh.kind in kinds and fresh.left:
                 found.append(tails_of(fresh.peek(fresh.left)))
         return found
 
-    def _stored_tails(self, view: Stored) -> Tails:
-        key = ("tails", view.run.id)
-        known: Tails | None = self.tx.recall(key)
-        if known is None:
-            known = tails_of(Stored(self, view.run, 0).peek(view.run.count))
-            self.tx.remember(key, known)
-        return known.after(view.pos)
+    def _moved(self) -> dict[int, int]:
+        """How far runs have been consumed, where that is further than their rows say."""
+        moved = {view.run.id: view.pos for view in self._stored.values() if view.pos != view.run.pos}
+        for merged in self._merged.values():
+            moved |= {run: self.runs[run].pos + count for run, count in merged.served().items()}
+        return moved
 
     # Leaving
 
@@ -451,31 +587,30 @@ class Index:
     def write(self, young: str = "") -> int:
         """Writes positions, and what is fresh and still there; returns how much that was.
 
-        The young end becomes runs when it is long; with `young` "all" now, and with "none" not: it is looked at
-        anew the next time, as if it had not been.
+        The young end becomes runs when it is long; with `young` "all" now, and with "none" not: it is left as it was
+        found, less what was taken out, as if it had not been looked at.
         """
         if self._untagged:
             self._tag()
-        moved = {view.run.id: view.pos for view in self._stored.values() if view.pos != view.run.pos}
-        for merged in self._merged.values():
-            moved |= {run: self.runs[run].pos + count for run, count in merged.served().items()}
-        self._move(moved)
+        self._move(self._moved())
         for kind, merged in self._merged.items():
             self._keep_ahead(kind, merged)
         self._merged = {}
         written = 0
-        if not young and any(fresh.kind == LANED and fresh.left and not fresh.young for fresh in self._fresh):
+        if not young and any(_has_tags(fresh.kind) and fresh.left and not fresh.young for fresh in self._fresh):
             # Tags are about to be stored that were given after those of the young end, which are only remembered:
             # forgotten and given anew, those would come out behind.
             young = "all"
         settle = self._young_ends(young)
-        for kind in (READY, LANED, TIMED):
+        for kind in self._kinds():
             parts = [part for part in self._fresh if part.kind == kind and part.left and (settle or not part.young)]
             if parts:
                 written += self._write_fresh(kind, parts)
         self._fresh = [] if settle else [fresh for fresh in self._fresh if fresh.young and fresh.left]
         if young == "none":
-            self._fresh, self._seen_to = [], None
+            self._seen_to, before = (None, ()) if settle else self._young_before
+            left = [(kind, entries.take(~is_taken(self.row, entries.seq))) for kind, entries in before]
+            self._fresh = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in left if len(entries)]
         self._stored = {}
         return written
 
@@ -541,7 +676,7 @@ class Index:
 
     def _look_out(self, young: tuple[tuple[int, Entries], ...]) -> Outlook:
         # Tags of named lanes are given by what is ready: somebody else gives others.
-        plain = all(kind != LANED for kind, _ in young) and not self._limited
+        plain = not any(_has_tags(kind) for kind, _ in young) and not self._limited
         seen_to = self._seen_to if plain else None
         ahead = {kind: (serial, tuple(covered)) for kind, (serial, _, covered) in self._ahead.items()}
         return Outlook(self.row.absorbed_to, seen_to, young if plain else (), ahead)
@@ -571,7 +706,6 @@ class Index:
     def drop_run(self, run: int) -> None:
         """Deletes a run and what belongs to it."""
         self.tx.run_delete(self.topic.tenant_id, self.partition, run)
-        self.tx.remember(("tails", run), None)
         gone = self.runs.pop(run, None)
         self.holes.pop(run, None)
         self.late_holes.pop(run, None)
@@ -598,6 +732,11 @@ class Index:
         if run.expires_max is not None:
             schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, run.expires_max)
         run = replace(run, id=self.tx.run_insert(self.topic.tenant_id, run))
+        if _has_tags(kind):
+            # While it is at hand: a claim would have to read it.
+            known = self.tx.recall(("tails", self.partition)) or {}
+            known = {at: tails for at, tails in known.items() if at in self.runs}
+            self.tx.remember(("tails", self.partition), {**known, run.id: tails_of(entries)})
         self.add_blocks(run, 0, entries, columns)
         self.runs[run.id] = run
         return run
@@ -658,12 +797,35 @@ def _few(young: list[tuple[int, Entries]]) -> tuple[tuple[int, Entries], ...]:
     if len(young) <= 3:
         return tuple(young)
     together = []
-    for kind in (READY, LANED, TIMED):
-        parts = [entries for of_kind, entries in young if of_kind == kind]
-        if parts:
-            entries = concat(parts)
-            together.append((kind, entries.take(order_of(kind)(entries))))
+    for kind in sorted({kind for kind, _ in young}):
+        entries = concat([entries for of_kind, entries in young if of_kind == kind])
+        together.append((kind, entries.take(order_of(kind)(entries))))
     return tuple(together)
+
+
+def _has_tags(kind: int) -> bool:
+    """Whether entries of a kind of run are of named lanes, and ready."""
+    return kind not in (READY, TIMED)
+
+
+def _each(weights: Any, count: int) -> Any:
+    """Weights of so many messages; None: all have the usual."""
+    return np.ones(count) if weights is None else weights
+
+
+def _split(part: Untagged, stale: Sequence[Tails]) -> tuple[Untagged | None, Untagged | None]:
+    """What gets its turn now, and what goes behind messages of its lane that wait for theirs."""
+    if part.turns is not None:
+        return part, None
+    behind = standing_in(part.entries, stale)
+    if not behind.any():
+        return part, None
+    return (None if behind.all() else _some(part, np.flatnonzero(~behind))), _some(part, np.flatnonzero(behind))
+
+
+def _some(part: Untagged, at: Any) -> Untagged:
+    columns = None if part.columns is None else part.columns.take(at)
+    return Untagged(part.entries.take(at), part.weights[at], columns, part.young)
 
 
 def _by_run(holes: list[HoleRow]) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:

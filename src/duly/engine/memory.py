@@ -24,7 +24,7 @@ _ABSENT = object()
 _LASTING = frozenset(
     {
         *("paused", "topic", "group", "seen", "turn", "claim turn"),
-        *("young", "fold owed", "consumers", "outlook", "lease floor", "sealing", "unseal"),
+        *("young", "fold owed", "consumers", "outlook", "lease floor", "sealing", "unseal", "service", "tails"),
     }
 )
 

@@ -25,7 +25,7 @@ from .bury import bury, tell, tell_expired
 from .claimed import Claim, Claimed
 from .columns import NEVER, Columns
 from .done import note_done
-from .entries import Entries, concat
+from .entries import Entries
 from .fairness import interleave, moved
 from .fold import finish
 from .gates import Outcomes, Passage, outcomes
@@ -35,7 +35,8 @@ from .limited import breaker_of, free, keeps_slot
 from .lookup import with_big
 from .queue_lease import encode_keys, keys_of, make_keys, parcel_of
 from .record import of_lease, record_claim, record_some
-from .views import Proposal, front
+from .service import note_served
+from .views import Proposal, front, joined
 
 # One merge serves no more than this, however many ask.
 _MERGE_MAX = 20_000
@@ -218,6 +219,7 @@ class _Serving:
             if self.passage is not None:
                 want = min(want, self.passage.left)
             want = min(_MERGE_MAX, max(at_least, want))
+            self.index.refill(want)
             round_ = _Round(self, want)
             if not len(round_.entries):
                 return dropped
@@ -250,8 +252,8 @@ class _Round:
         lanes = index.views(LANED)
         laned = front(lanes, want) if lanes else None
         if laned is not None and len(laned.entries):
-            both = _join(plain, laned)
-            order, tags = interleave(plain.entries, laned.entries, index.clocks)
+            both = joined([plain, laned])
+            order, tags = interleave(plain.entries, laned.entries, index.clocks, index.cost)
             order = order[:want]
             self.tags = tags[order]
             self.proposal = Proposal(both.views, both.entries.take(order), both.origin[order], both.place[order])
@@ -375,10 +377,10 @@ class _Round:
         if not self.at:
             return
         self.proposal.consume(self.at)
-        if self.tags is not None:
-            served = self.entries.take(slice(self.at))
-            self.serving.index.set_clocks(moved(self.serving.index.clocks, served, self.tags[: self.at]))
         served = self.entries.take(slice(self.at))
+        if self.tags is not None:
+            index = self.serving.index
+            index.set_clocks(moved(index.clocks, served, self.tags[: self.at], index.cost))
         if self.broken is not None:
             # Before some are put back: only then is it known what was let pass.
             self.broken.claimed(served if self.gone is None else served.take(~self.gone[: self.at]), self.until)
@@ -411,12 +413,6 @@ def _either(one: Any, other: Any) -> Any:
     return one | other
 
 
-def _join(plain: Proposal, laned: Proposal) -> Proposal:
-    views = [*plain.views, *laned.views]
-    origin = np.concatenate((plain.origin, laned.origin + len(plain.views)))
-    return Proposal(views, concat([plain.entries, laned.entries]), origin, np.concatenate((plain.place, laned.place)))
-
-
 def take_over(tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, consumer: str) -> bool:
     """Puts messages of leases that ran out back, on behalf of a consumer. True if there were any."""
     rows = tx.leases_due(topic.tenant_id, partition, group.id, tx.now_ms, _TAKE_OVER_MAX)
@@ -439,6 +435,7 @@ def _put_back(
     indexes = live_indexes(row)
     # What waits while a breaker is open, and for how long at least; and whose attempt does not count, too.
     rests, spared = _heard(tx, topic, group, row, indexes, breaker)
+    note_served(tx, row, keys, indexes, row.due_at)
     # Also of those that had no row when they were claimed: they may have been cancelled since.
     known = {loose.offset: loose for loose in tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes])}
     half = (len(indexes) + 1) // 2

@@ -15,6 +15,7 @@ from .lease import add_failure, live_indexes
 from .limited import free, is_limited, keeps_slot
 from .queue_lease import keys_of, part_of
 from .record import record_some
+from .service import note_served
 from .settling import Settling
 
 
@@ -31,6 +32,7 @@ class QueueSettling(Settling):
         lanes = lane_outcomes(self.tx, self.topic, self.group, row)
         if lanes is not None:
             lanes.acked(indexes)
+        note_served(self.tx, row, keys, indexes, self.tx.now_ms)
         if is_limited(self.topic):
             free(self.tx, self.topic, row.partition, [keys.lane(index) for index in indexes])
         if row.marked or keys.loose is not None:
@@ -53,6 +55,8 @@ class QueueSettling(Settling):
         elif lanes is not None:
             lanes.ended(indexes)
         keys = keys_of(row)
+        if self.command.verdict != "release":
+            note_served(self.tx, row, keys, indexes, self.tx.now_ms)
         known = {r.offset: r for r in self.tx.loose(row.tenant_id, row.partition, [row.offsets[i] for i in indexes])}
         for index in indexes:
             offset = row.offsets[index]

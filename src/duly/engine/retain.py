@@ -28,6 +28,7 @@ from .bury import tell
 from .erase import erase_tenants
 from .event_log import pack
 from .find import cursor_of, head_of, set_head
+from .fold import retag_some
 from .gone import remember_gone
 from .lease import live_offsets
 from .lookup import every, keep_message
@@ -87,6 +88,8 @@ def _truncate(tx: Transaction, row: AgendaRow) -> Look | None:
         return None
     head = head_of(tx, row.tenant_id, row.partition)
     look: Look | None = None
+    if topic.settings.kind == "queue" and retag_some(tx, topic, row.partition):
+        return None
     if topic.settings.kind == "queue":
         limit, look = _empty_queue(tx, topic, row.partition)
     else:

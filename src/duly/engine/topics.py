@@ -23,6 +23,7 @@ from .agenda import TRUNCATE, note_created, schedule
 from .audit import note_done
 from .erase import drop_topic
 from .find import QUEUE_GROUP, find_group, find_owner, find_topic, head_of, set_cursor, set_head
+from .fold import outdate_tags
 from .gates import mend_gate
 from .inquiry import count_standing
 from .limited import breaker_of, is_limited, leave_lanes
@@ -170,13 +171,23 @@ def update_topic(tx: Transaction, command: UpdateTopic) -> TopicDescription:
 
 
 def _change_lanes(tx: Transaction, topic: TopicRow, changed: TopicRow) -> None:
-    """Other limits hold from now on: what waits for its lane is looked at again, or waits for it no longer."""
+    """Other limits hold from now on: what waits for its lane is looked at again, or waits for it no longer.
+
+    Other weights do, too: for what stands ready already as for what comes.
+    """
     for partition in topic.partitions:
         tx.lanes_look(topic.tenant_id, partition, tx.now_ms)
         if breaker_of(topic) != breaker_of(changed):
             tx.lanes_mend(topic.tenant_id, partition)
         if is_limited(topic) and not is_limited(changed):
             leave_lanes(tx, topic, partition)
+        if _weights(topic) != _weights(changed):
+            outdate_tags(tx, changed, partition)
+
+
+def _weights(topic: TopicRow) -> Mapping[str, float]:
+    lanes = topic.settings.lanes
+    return {} if lanes is None else lanes.weights
 
 
 def delete_topic(tx: Transaction, command: DeleteTopic) -> None:

@@ -412,8 +412,8 @@ def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = or
     # As much of each as it would give if all were mixed evenly, and some more.
     share = 1.25 * want / sum(view.left for view in views)
     widths = [min(view.left, int(share * view.left) + 32) for view in views]
+    windows = [view.peek(width) for view, width in zip(views, widths, strict=True)]
     while True:
-        windows = [view.peek(width) for view, width in zip(views, widths, strict=True)]
         sizes = [len(window) for window in windows]
         starts = np.concatenate(([0], np.cumsum(sizes)))
         together = concat(windows)
@@ -428,9 +428,30 @@ def front(views: Sequence[View], want: int, order: Callable[[Entries], Any] = or
         for at, n in cut:
             if at < want:
                 widths[n] = min(views[n].left, widths[n] * 4)
+                windows[n] = views[n].peek(widths[n])
     chosen = sequence[: min(want, safe)]
     origin = np.searchsorted(starts, chosen, side="right") - 1
     return Proposal(list(views), together.take(chosen), origin, chosen - starts[origin])
+
+
+def joined(proposals: Sequence[Proposal]) -> Proposal:
+    """Several proposals, one behind the other."""
+    if len(proposals) == 1:
+        return proposals[0]
+    views = [view for proposal in proposals for view in proposal.views]
+    firsts = np.cumsum([0, *(len(proposal.views) for proposal in proposals[:-1])])
+    origin = np.concatenate([proposal.origin + first for proposal, first in zip(proposals, firsts, strict=True)])
+    place = np.concatenate([proposal.place for proposal in proposals])
+    return Proposal(views, concat([proposal.entries for proposal in proposals]), origin, place)
+
+
+def by_priority(proposals: Sequence[Proposal], want: int) -> Proposal:
+    """The first `want` entries of several proposals as one: by priority, and of one priority in the order given."""
+    together = joined(proposals)
+    if len(proposals) == 1:
+        return together
+    order = np.argsort(together.entries.priority, kind="stable")[:want]
+    return Proposal(together.views, together.entries.take(order), together.origin[order], together.place[order])
 
 
 def due_front(views: Sequence[View], now_ms: int, most: int) -> Proposal:

@@ -168,6 +168,8 @@ class DeadRow(msgspec.Struct, frozen=True):
 
 # Kinds of run: what is due, in the default lane and in named ones, and what is not due yet.
 READY, LANED, TIMED = 0, 1, 2
+# From here on: what was LANED when weights were changed, and still has its tags of before. The later, the higher.
+STALE = 3
 
 
 class RunRow(msgspec.Struct, frozen=True):
