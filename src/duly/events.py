@@ -27,6 +27,7 @@ ALERTS = frozenset(
         "clock_refused",
         "clock_drift",
         "clock_drift_over",
+        "operation_stopped",
     }
 )
 

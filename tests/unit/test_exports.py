@@ -67,6 +67,8 @@ PUBLIC = [
     "NotFound",
     "NotReady",
     "OffsetTruncated",
+    "Operation",
+    "OperationExhausted",
     "PartitionDescription",
     "Principal",
     "PrincipalNotFound",
@@ -111,6 +113,7 @@ PUBLIC = [
     "connect",
     "list_backups",
     "migrate",
+    "operation",
     "restore",
     "verify_backups",
 ]

@@ -748,6 +748,9 @@ class PostgresTransaction(SqlTransaction):
         if offsets:
             self._rows("loose_delete", partition=partition, offsets=list(offsets))
 
+    def _begun(self, tenant_id: int, ids: Sequence[int]) -> Iterable[Any]:
+        return self._rows("operations", tenant=tenant_id, ids=ids)
+
     # Mail (inbox.py)
 
     def mail(self, topic: int, after: tuple[int, int], limit: int) -> list[Any]:
