@@ -1,7 +1,7 @@
 """Operations in applications' own transactions: checked at once, counted when the mail is taken in, never refused then.
 
-Broken once to see it fail: without the order in which rows are asked for (OperationRows.operations), and with each verb
-asking for its own, transactions of several topics and mail wait for each other until PostgreSQL ends one after a second.
+Broken once to see it fail: with each verb asking for the operations that it wants itself (`_expect` in writer.py left
+out), transactions that take in mail wait for each other until PostgreSQL ends one of them after a second.
 """
 
 from __future__ import annotations

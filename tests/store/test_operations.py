@@ -154,7 +154,7 @@ def test_topics_and_clients_share_an_operation_and_tenants_do_not(home: Home) ->
     assert len(alerts(ours)) == 1
 
 
-def test_many_at_once_from_several_topics_publish_as_many_as_there_are_and_never_wait_for_each_other(
+def test_many_at_once_from_several_topics_publish_as_many_as_there_are(
     home: Home,
 ) -> None:
     """Each batch is of two operations, in one order here and in the other there."""
@@ -275,7 +275,9 @@ def test_a_header_of_dulys_own_makes_no_message_too_big(q: duly.Client) -> None:
         q.publish("jobs", duly.Message(b"5", headers={OPERATION: "a\nb"}))
 
 
-def test_a_delivery_names_the_operation_of_what_it_has_caused(q: duly.Client, reopen: Callable[[], duly.Client]) -> None:
+def test_a_delivery_names_the_operation_of_what_it_has_caused(
+    q: duly.Client, reopen: Callable[[], duly.Client]
+) -> None:
     q.create_topic("jobs", kind="queue", lease=1)
     q.publish("jobs", [duly.Message(b"a", id="secret id"), *of("import", b"b")])
     batch = q.claim("jobs")
