@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .audit import AuditEntry
 from .backoff import RetryPolicy
+from .causal import Operation, operation
 from .clock import ClockReading, ManualClock, SystemClock
 from .errors import (
     Busy,
@@ -31,6 +32,7 @@ from .errors import (
     NotFound,
     NotReady,
     OffsetTruncated,
+    OperationExhausted,
     PrincipalNotFound,
     PublishError,
     PublishUnknown,
@@ -187,6 +189,8 @@ __all__ = [
     "NotFound",
     "NotReady",
     "OffsetTruncated",
+    "Operation",
+    "OperationExhausted",
     "PartitionDescription",
     "Principal",
     "PrincipalNotFound",
@@ -231,6 +235,7 @@ __all__ = [
     "connect",
     "list_backups",
     "migrate",
+    "operation",
     "restore",
     "verify_backups",
 ]

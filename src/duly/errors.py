@@ -43,6 +43,7 @@
     ├── Denied
     │   └── TenantSuspended
     └── QuotaExceeded            of a rate: carries when to try again
+        └── OperationExhausted   of an operation: names it
 
 A class's docstring says what to do next and is its default message; its `code` is stable
 and is what REST and Flight answer with.
@@ -327,6 +328,13 @@ class QuotaExceeded(Error):
     code = "quota_exceeded"
     # Where waiting helps: for how long.
     retry_after_ms: int | None = None
+
+
+class OperationExhausted(QuotaExceeded):
+    """The operation has published all that it may for now. Wait; if it is no loop, call resume_operation."""
+
+    code = "operation_exhausted"
+    operation: str
 
 
 def every_error() -> list[type[Error]]:

@@ -28,6 +28,7 @@ ALERTS = frozenset(
         "clock_drift",
         "clock_drift_over",
         "breaker_opened",
+        "operation_stopped",
     }
 )
 

@@ -14,6 +14,8 @@ from .errors import InvalidArgument
 
 # Ids that Duly makes begin with this, so that none of yours can collide with one.
 MADE_ID_MARK = "@"
+# The header that says which operation a message belongs to (causal.py). Duly's own: it counts in no limit of headers.
+OPERATION = "duly-operation"
 
 
 class Message(msgspec.Struct, frozen=True):

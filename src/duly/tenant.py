@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import InvalidArgument, LimitExceeded
 from .limits import LIMITS
@@ -40,13 +40,22 @@ def check_name(name: object, what: str, chars_max: int = LIMITS.name_chars_max) 
     return name
 
 
+class Budget(NamedTuple):
+    """What an operation may publish: so many messages at once, and so many a second from there on."""
+
+    messages: int = 1000
+    per_s: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class TenantSettings:
     """What may be set on a tenant: quotas, each a whole number or None for as much as there is, and encryption.
 
     `stored_bytes` is what its messages take and `topics` how many it has. `publish_per_s`, `publish_bytes_per_s`
     and `claim_per_s` are messages and bytes of payload a second through all brokers together, `connections` the calls
-    that it has open at them. `encrypt`: what is stored from then on is encrypted.
+    that it has open at them. `operation_messages` is what an operation may publish at once, and `operation_per_s` what
+    it may a second from there on; None, in either, ends the counting. `encrypt`: what is stored from then on is
+    encrypted.
     """
 
     stored_bytes: int | None = None
@@ -55,6 +64,8 @@ class TenantSettings:
     claim_per_s: int | None = None
     topics: int | None = None
     connections: int | None = None
+    operation_messages: int | None = Budget().messages
+    operation_per_s: int | None = Budget().per_s
     encrypt: bool = False
 
     def __post_init__(self) -> None:
@@ -68,6 +79,13 @@ class TenantSettings:
         """Whether brokers have something to count."""
         return any(getattr(self, name) is not None for name in BROKER_QUOTAS)
 
+    @property
+    def budget(self) -> Budget | None:
+        """What each of its operations may publish; None: they are not counted."""
+        if self.operation_messages is None or self.operation_per_s is None:
+            return None
+        return Budget(self.operation_messages, self.operation_per_s)
+
     def changed(self, changes: Mapping[str, Any]) -> TenantSettings:
         """These settings with some of them changed."""
         check_settings(changes)
@@ -75,9 +93,11 @@ class TenantSettings:
 
     def given(self) -> dict[str, Any]:
         """What differs from the defaults, as it is stored."""
-        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        return {name: value for name, value in asdict(self).items() if value != DEFAULTS[name]}
 
 
+# A quota that is None by default has no limit; those of operations have one, which is taken away.
+DEFAULTS: dict[str, Any] = {entry.name: entry.default for entry in fields(TenantSettings)}
 QUOTAS = tuple(entry.name for entry in fields(TenantSettings) if entry.name != "encrypt")
 BROKER_QUOTAS = ("publish_per_s", "publish_bytes_per_s", "claim_per_s", "connections")
 

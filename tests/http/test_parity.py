@@ -40,6 +40,7 @@ CALLED = {
     "events": "list_events",
     "get": "get_message",
     "move": "move_messages",
+    "operations": "list_operations",
     "pause": "pause_topic",
     "purge": "purge_topic",
     "resume": "resume_topic",

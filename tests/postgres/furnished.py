@@ -46,6 +46,7 @@ def furnish(path: str, clock: duly.ManualClock, patch: pytest.MonkeyPatch, dice:
             q.create_topic("gone", kind="queue")
             q.publish("gone", [b"never mind"] * 10)
             q.delete_topic("gone", force=True)
+            q.stop_operation("a loop")
     with closing(apsw.Connection(path)) as application:
         application.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY); CREATE TABLE bills (id INTEGER)")
     with duly.connect(path, clock=clock) as q:

@@ -23,6 +23,7 @@ import msgspec
 from ..client.embedded import Embedded
 from ..clock import monotonic_s
 from ..engine.audit import ListAudit
+from ..engine.budget import ListOperations, ResumeOperation, StopOperation
 from ..engine.claimed import Claim
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.event_log import ListEvents
@@ -149,6 +150,10 @@ RIGHTS: dict[type | str, Right] = {
     UpdateGroup: Right("configure"),
     DeleteGroup: Right("configure"),
     Seek: Right("configure"),
+    # They are the tenant's and no topic's: who may see or do it, may so on every topic.
+    ListOperations: Right("browse", "tenant"),
+    ResumeOperation: Right("configure", "tenant"),
+    StopOperation: Right("configure", "tenant"),
     DescribeTopic: Right(SEE),
     ListGroups: Right(SEE),
     DescribeGroup: Right(SEE),

@@ -24,6 +24,7 @@ from . import (
     keys,
     master,
     migrate,
+    operations,
     pipeline,
     pipeline_replay,
     pipeline_schedule,
@@ -62,6 +63,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
 app.add_typer(tenants.app, name="tenants")
+app.add_typer(operations.app, name="operations")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(health.app)

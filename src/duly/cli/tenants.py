@@ -38,6 +38,10 @@ def _tenant_given(
     claim_per_s: Annotated[int | None, _count("Messages claimed a second: 1000, or none.")] = None,
     topics: Annotated[int | None, _count("How many topics it may have, or none.")] = None,
     connections: Annotated[int | None, _count("How many calls it may have open at brokers, or none.")] = None,
+    operation_messages: Annotated[
+        int | None, _count("Messages an operation may publish at once: 1000, or none: they are not counted.")
+    ] = None,
+    operation_per_s: Annotated[int | None, _count("Messages an operation may publish a second from there on.")] = None,
     encrypt: Annotated[
         bool | None, typer.Option("--encrypt/--no-encrypt", help="Encrypt what is stored from now on.")
     ] = None,
@@ -49,6 +53,8 @@ def _tenant_given(
         claim_per_s=claim_per_s,
         topics=topics,
         connections=connections,
+        operation_messages=operation_messages,
+        operation_per_s=operation_per_s,
         encrypt=encrypt,
     )
 
@@ -112,8 +118,9 @@ def _show(show: Show, tenant: TenantDescription) -> None:
 
 
 def _quotas(tenant: TenantDescription) -> str:
-    set_ = {name: getattr(tenant.settings, name) for name in QUOTAS}
-    return ", ".join(f"{name} {value:,}" for name, value in set_.items() if value is not None)
+    given = tenant.settings.given()
+    set_ = {name: given[name] for name in QUOTAS if name in given}
+    return ", ".join(f"{name} {'none' if value is None else f'{value:,}'}" for name, value in set_.items())
 
 
 @command(

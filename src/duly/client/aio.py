@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial, wraps
@@ -124,7 +125,8 @@ class _Call:
 
         A call that is given a `wait` gets a thread of its own.
         """
-        work = partial(method, self._plain, *map(_bare, args))
+        # In the task's context: it says which operation is published for.
+        work = partial(copy_context().run, method, self._plain, *map(_bare, args))
         tx = kwargs.get("tx")
         if is_asyncio(tx):
             # The loop is free while a thread does this: the connection's own statements run there.
@@ -224,6 +226,7 @@ class Delivery(_Call):
         published_at: datetime
         published_at_ms: int
         lease_expires_at: datetime
+        operation: str
         settled: bool
         cancelled: bool
         lost: bool
@@ -435,6 +438,9 @@ class Client(_Call):
     suspend_tenant = _awaited(PlainClient.suspend_tenant)
     resume_tenant = _awaited(PlainClient.resume_tenant)
     delete_tenant = _awaited(PlainClient.delete_tenant)
+    operations = _awaited(PlainClient.operations)
+    resume_operation = _awaited(PlainClient.resume_operation)
+    stop_operation = _awaited(PlainClient.stop_operation)
     audit = _streamed(PlainClient.audit)
     pause = _awaited(PlainClient.pause)
     resume = _awaited(PlainClient.resume)

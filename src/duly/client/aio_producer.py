@@ -8,6 +8,7 @@ async with q.producer() as p:
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from functools import partial
 from types import TracebackType
 
@@ -28,7 +29,8 @@ class Producer:
         """Adds one message to the next batch; the future that it answers has the receipt once that is stored."""
         if self._plain.has_room:
             return asyncio.wrap_future(self._plain.publish(topic, message))
-        return asyncio.wrap_future(await self._threads.wait(partial(self._plain.publish, topic, message)))
+        publish = partial(copy_context().run, self._plain.publish, topic, message)
+        return asyncio.wrap_future(await self._threads.wait(publish))
 
     async def flush(self, *, timeout: Duration | None = None) -> None:
         """Returns when everything published so far is stored. Raises the first error of its batches; Timeout."""

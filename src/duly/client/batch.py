@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
 
+from ..causal import is_operation, operation_at
 from ..clock import Duration, from_ms
 from ..engine.claimed import Claimed, Parcel
 from ..engine.verdict import Token, Verdicts
 from ..errors import LeaseLost
 from ..interrupt import SHIELD
-from ..message import made_id
+from ..message import OPERATION, made_id
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -132,6 +133,14 @@ class Delivery:
         return from_ms(self._batch.expires_at_ms(self._lease_id))
 
     @property
+    def operation(self) -> str:
+        """The operation that it belongs to, or that begins with it: `with duly.operation(d.operation): …`."""
+        given = self.headers.get(OPERATION)
+        if given is not None and is_operation(given):
+            return given
+        return operation_at(self.topic, self._parcel.partition_id, self.offset)
+
+    @property
     def settled(self) -> bool:
         """Whether you have settled it through this object."""
         return self._settled
@@ -165,9 +174,9 @@ class Delivery:
         """Gives it back to be tried again, after `delay` or the retry policy's wait. Raises LeaseLost."""
         self._one(self._batch.client.nack([self], delay=delay, reason=reason, tx=tx, timeout=timeout))
 
-    def release(self, *, tx: Any = None, timeout: Duration | None = None) -> None:
-        """Gives it back at once; no attempt is counted. Raises LeaseLost."""
-        self._one(self._batch.client.release([self], tx=tx, timeout=timeout))
+    def release(self, *, delay: Duration | None = None, tx: Any = None, timeout: Duration | None = None) -> None:
+        """Gives it back, at once or after `delay`; no attempt is counted. Raises LeaseLost."""
+        self._one(self._batch.client.release([self], delay=delay, tx=tx, timeout=timeout))
 
     def bury(self, reason: str = "", *, tx: Any = None, timeout: Duration | None = None) -> None:
         """Moves it to the dead letters now. Raises LeaseLost."""

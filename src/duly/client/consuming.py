@@ -176,17 +176,21 @@ class ConsumeCalls(Calls):
         self,
         deliveries: Batch | Iterable[Delivery] | None = None,
         *,
+        delay: Duration | None = None,
         consumer: str | None = None,
         topic: str | None = None,
         group: str | None = None,
         tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
-        """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""
-        if (deliveries is None) == (consumer is None):
-            raise InvalidArgument("Release deliveries, or everything of consumer=.")
+        """Gives deliveries back without counting an attempt, at once or after `delay`; or all that a (hung) consumer
+        holds.
+        """
+        if (deliveries is None) == (consumer is None) or (consumer is not None and delay is not None):
+            raise InvalidArgument("Release deliveries, perhaps after delay=, or everything of consumer=.")
         if deliveries is not None:
-            return self._settle("release", deliveries, tx=tx, timeout=timeout)
+            later_ms = None if delay is None else delay_ms(delay)
+            return self._settle("release", deliveries, delay_ms=later_ms, tx=tx, timeout=timeout)
         command = ReleaseConsumer(self._tenant, *self._of_consumer(consumer, topic, group))
         return Settled(self._do(command, timeout, tx))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ..causal import current_operation
 from ..clock import Duration, from_ms, moment_ms, monotonic_s
 from ..engine.dead import ListDead, Redrive
 from ..engine.event_log import ListEvents, Page
@@ -71,10 +72,13 @@ class MessageCalls(Calls):
         Takes bytes, a Message, a list of them, or an Arrow table with the columns payload, id, key,
         headers, expires_at, for a log partition, for a queue due_at, priority and lane. Repeating a
         `publish_id` within a day stores nothing twice.
+        In a handler of workers, or inside `with duly.operation(…)`, messages carry their operation.
         Raises PublishUnknown, with the publish id to repeat it with, when the outcome cannot be told.
         """
         name = named(topic)
         batch = check_batch(messages)
+        if (operation := current_operation()) is not None:
+            batch = batch.carrying(operation)
         deadline = self._deadline(timeout)
         repeated = publish_id is not None and check_publish_id(publish_id).startswith(MADE_PUBLISH_ID_MARK)
         own = self._alive().make_publish_id() if publish_id is None else publish_id

@@ -4,7 +4,8 @@
                                                                   │    ▲
                                                                   └────┘ busy: again after as long as the store asks
 
-One batch a topic is open at a time; the messages of a batch share a future. Batches are sent one after the other, in
+One batch a topic is open at a time; the messages of a batch share a future, those of each operation one of their own:
+an operation that may publish no more is left out, and the rest is sent. Batches are sent one after the other, in
 the order of their first messages, so that what one thread publishes to a topic is stored in that order. While one is
 sent the next one fills: the slower the store, the bigger the batches.
 
@@ -19,11 +20,14 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from ..causal import current_operation
 from ..clock import Duration, milliseconds, monotonic_s
 from ..engine.incoming import check_batch
-from ..errors import Busy, Closed, InvalidArgument, Timeout, Unavailable
+from ..errors import Busy, Closed, InvalidArgument, OperationExhausted, Timeout, Unavailable
 from ..limits import LIMITS
-from ..message import Message, Receipt
+from ..message import OPERATION, Message, Receipt
 from .arguments import count, named, timeout_s
 
 if TYPE_CHECKING:
@@ -38,18 +42,50 @@ _BUSY_PAUSE_S = 0.05
 
 
 class _Batch:
-    """Messages of one topic that are published together."""
+    """Messages of one topic that are published together, with a future for those of each operation."""
 
-    __slots__ = ("bytes", "due", "future", "messages", "topic")
+    __slots__ = ("bytes", "due", "futures", "messages", "operations", "topic")
 
     def __init__(self, topic: str, due: float) -> None:
         self.topic = topic
         self.due = due
         self.messages: list[Any] = []
+        self.operations: list[str | None] = []
         self.bytes = 0
-        self.future: Future[Receipt] = Future()
-        # From the start, so that nobody can cancel what others share.
-        self.future.set_running_or_notify_cancel()
+        self.futures: dict[str | None, Future[Receipt]] = {}
+
+    def add(self, message: Any, operation: str | None, size: int) -> Future[Receipt]:
+        """Adds a message of an operation."""
+        self.messages.append(message)
+        self.operations.append(operation)
+        self.bytes += size
+        future = self.futures.get(operation)
+        if future is None:
+            future = self.futures[operation] = Future()
+            # From the start, so that nobody can cancel what others share.
+            future.set_running_or_notify_cancel()
+        return future
+
+    def stored(self, receipt: Receipt) -> None:
+        """All that is in it is stored."""
+        for future in self.futures.values():
+            future.set_result(receipt)
+
+    def failed(self, error: BaseException) -> None:
+        """Nothing that is in it is stored."""
+        for future in self.futures.values():
+            future.set_exception(error)
+
+    def leave_out(self, error: OperationExhausted) -> bool:
+        """Gives up the messages of an operation: the others have nothing to do with it. False: they are none of it."""
+        future = self.futures.pop(error.operation, None)
+        if future is None:
+            return False
+        future.set_exception(error)
+        kept = [at for at, operation in enumerate(self.operations) if operation != error.operation]
+        self.messages = [self.messages[at] for at in kept]
+        self.operations = [self.operations[at] for at in kept]
+        return True
 
 
 class Producer:
@@ -79,6 +115,7 @@ class Producer:
         PublishUnknown, which says what to repeat it with.
         """
         size = self._size_of(message)
+        message, operation = _with_operation(message)
         with self._changed:
             if self._held + size > self._max_bytes:
                 self._wait_for_room(size)
@@ -87,12 +124,11 @@ class Producer:
             batch = self._open.get(topic)
             if batch is None:
                 batch = self._begin(topic)
-            batch.messages.append(message)
-            batch.bytes += size
+            future = batch.add(message, operation, size)
             self._held += size
             if len(batch.messages) >= BATCH_MESSAGES or batch.bytes >= _BATCH_BYTES:
                 self._seal(batch)
-            return batch.future
+            return future
 
     @property
     def has_room(self) -> bool:
@@ -127,7 +163,7 @@ class Producer:
 
     def _under_way(self) -> list[Future[Receipt]]:
         sending = [] if self._sending is None else [self._sending]
-        return [batch.future for batch in (*sending, *self._line)]
+        return [future for batch in (*sending, *self._line) for future in list(batch.futures.values())]
 
     def __enter__(self) -> Producer:
         return self
@@ -199,7 +235,7 @@ class Producer:
 
     def _send(self, batch: _Batch) -> None:
         until = monotonic_s() + self._timeout_s
-        while True:
+        while batch.messages:
             try:
                 receipt = self._client.publish(batch.topic, batch.messages, timeout=max(0.001, until - monotonic_s()))
             except Unavailable as error:
@@ -207,12 +243,29 @@ class Producer:
                 if isinstance(error, Busy) and monotonic_s() + pause_s < until:
                     threading.Event().wait(pause_s)
                     continue
-                batch.future.set_exception(error)
+                batch.failed(error)
+            except OperationExhausted as error:
+                if batch.leave_out(error):
+                    continue
+                batch.failed(error)
             except Exception as error:
-                batch.future.set_exception(error)
+                batch.failed(error)
             else:
-                batch.future.set_result(receipt)
+                batch.stored(receipt)
             return
+
+
+def _with_operation(message: bytes | Message) -> tuple[bytes | Message, str | None]:
+    """A message as it is published, and its operation: the one that it has, or that of whoever publishes it."""
+    headers = message.headers or {} if isinstance(message, Message) else {}
+    if OPERATION in headers:
+        return message, headers[OPERATION] or None
+    operation = current_operation()
+    if operation is None:
+        return message, None
+    if not isinstance(message, Message):
+        message = Message(message)
+    return replace(message, headers={**headers, OPERATION: operation}), operation
 
 
 def make_producer(

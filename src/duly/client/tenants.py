@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from ..audit import AuditEntry
+from ..causal import Operation, check_operation
 from ..clock import Duration, moment_ms
 from ..engine.audit import ListAudit
+from ..engine.budget import MESSAGES_MAX, ListOperations, ResumeOperation, StopOperation
 from ..engine.tenants import (
     CreateTenant,
     DeleteTenant,
@@ -20,7 +22,7 @@ from ..engine.tenants import (
     check_tenant,
 )
 from ..tenant import TenantDescription, TenantSettings, check_settings
-from .arguments import after_name, flag, named, page_size, whole
+from .arguments import after_name, count, flag, named, page_size, whole
 from .calls import Calls
 
 _PAGE = 1000
@@ -76,6 +78,35 @@ class TenantCalls(Calls):
     def delete_tenant(self, name: str, *, force: bool = False, timeout: Duration | None = None) -> None:
         """Removes a tenant for good: its keys at once, its data soon after. One with topics only with `force`."""
         self._do(DeleteTenant(self._tenant, named(name), flag(force, "force")), timeout)
+
+    # What their operations publish
+
+    def operations(
+        self, *, stopped: bool = False, after: str = "", limit: int | None = None, timeout: Duration | None = None
+    ) -> list[Operation]:
+        """The tenant's operations that are not at rest, or those that are stopped, in an order of their own."""
+        most, only = page_size(limit), flag(stopped, "stopped")
+        after = after_name(after)
+        found: list[Operation] = []
+        while len(found) < most:
+            asked = min(_PAGE, most - len(found))
+            page = self._do(ListOperations(self._tenant, found[-1].id if found else after, asked, only), timeout)
+            found.extend(page)
+            if len(page) < asked:
+                break
+        return found
+
+    def resume_operation(self, name: str, *, messages: int | None = None, timeout: Duration | None = None) -> Operation:
+        """Lets a stopped operation go on, with so many messages, or as many as each has at first.
+
+        NotFound of one that is at rest: it may publish as it is.
+        """
+        given = None if messages is None else count(messages, "messages", MESSAGES_MAX)
+        return self._do(ResumeOperation(self._tenant, check_operation(name), given), timeout)
+
+    def stop_operation(self, name: str, *, timeout: Duration | None = None) -> Operation:
+        """Lets an operation publish nothing before it is resumed: what would is OperationExhausted."""
+        return self._do(StopOperation(self._tenant, check_operation(name)), timeout)
 
     def audit(
         self,

@@ -15,6 +15,7 @@ is built, and the block remembers it (block.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -161,6 +162,31 @@ class Columns:
             for entry in schema
         ]
         return Columns(self.count, arrow=pa.record_batch(arrays, schema=schema))
+
+    def counted(self, header: str) -> dict[str, int]:
+        """How many messages have each value of a header; one that is empty is none."""
+        if not self.has("headers"):
+            return {}
+        if self.arrow is None:
+            values = [headers[header] for headers in self._lists["headers"] if headers and header in headers]
+        else:
+            import pyarrow.compute as pc
+
+            found = pc.map_lookup(self.arrow.column("headers"), header, "last")
+            values = [] if found.null_count == self.count else found.drop_null().to_pylist()
+        return dict(Counter(filter(None, values)))
+
+    def with_header(self, header: str, value: str) -> Columns:
+        """The same messages, with a header in those that have none of that name."""
+        one = {header: value}
+        if not self.has("headers"):
+            given: list[Any] = [one] * self.count
+        else:
+            before = self.values("headers") or []
+            given = [one if not known else known if header in known else {**known, **one} for known in before]
+        if self.arrow is not None:
+            given = [list(headers.items()) for headers in given]
+        return self.having(headers=given)
 
     def slice(self, start: int, stop: int) -> Columns:
         """The messages from `start` up to `stop`."""

@@ -11,10 +11,11 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ..causal import is_operation
 from ..clock import Duration, milliseconds, moment_ms
 from ..errors import InvalidArgument, LimitExceeded
 from ..limits import LIMITS
-from ..message import MADE_ID_MARK, Message
+from ..message import MADE_ID_MARK, OPERATION, Message
 from ..tenant import check_name
 from .columns import ARROW_FROM, Columns, arrow_schema, to_arrow
 from .columns import NAMES as ALL_NAMES
@@ -35,7 +36,7 @@ _SELDOM = [attrgetter(name) for name in ("id", "key", "headers", "ttl", "expires
 class Checked:
     """A batch ready to publish: its columns, and the partition that each message names, if any."""
 
-    __slots__ = ("bytes", "columns", "partitions", "relative")
+    __slots__ = ("_operations", "bytes", "columns", "partitions", "relative")
 
     def __init__(
         self,
@@ -49,6 +50,18 @@ class Checked:
         self.partitions = partitions
         # The expiry or due column holds durations until the store's clock has been asked.
         self.relative = relative
+        self._operations: Mapping[str, int] | None = None
+
+    @property
+    def operations(self) -> Mapping[str, int]:
+        """How many messages it has of each operation."""
+        if self._operations is None:
+            self._operations = self.columns.counted(OPERATION)
+        return self._operations
+
+    def carrying(self, operation: str) -> Checked:
+        """The same batch, with an operation in the messages that say nothing of theirs."""
+        return Checked(self.columns.with_header(OPERATION, operation), self.bytes, self.partitions, self.relative)
 
 
 def check_batch(messages: object) -> Checked:
@@ -312,8 +325,11 @@ def _text(text: object, what: str, bytes_max: int) -> str:
 def _headers(headers: object) -> dict[str, str]:
     if not isinstance(headers, Mapping):
         raise InvalidArgument(f"headers must be a mapping of str to str, not {type(headers).__name__}.")
-    if len(headers) > LIMITS.headers_max:
-        raise LimitExceeded(f"a message has at most {LIMITS.headers_max} headers; this one has {len(headers)}.")
+    # Duly's own header comes on top: else a handler could not publish what anybody else may.
+    own = headers.get(OPERATION) if is_operation(headers.get(OPERATION)) else None
+    many = len(headers) - (own is not None)
+    if many > LIMITS.headers_max:
+        raise LimitExceeded(f"a message has at most {LIMITS.headers_max} headers; this one has {many}.")
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -323,6 +339,8 @@ def _headers(headers: object) -> dict[str, str]:
             size += len(name.encode()) + len(value.encode())
         except UnicodeEncodeError as error:
             raise InvalidArgument("headers are not valid Unicode.") from error
+    if own is not None:
+        size -= len(OPERATION) + len(own.encode())
     if size > LIMITS.headers_bytes_max:
         raise LimitExceeded(f"headers have at most {LIMITS.headers_bytes_max} bytes; these have {size}.")
     return dict(headers)
@@ -445,6 +463,11 @@ def _check_arrow_headers(column: Any) -> None:
     if column.items.null_count:
         raise InvalidArgument("Column 'headers': headers are str to str, none of them null.")
     ends = np.frombuffer(column.buffers()[1], dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    if pc.any(pc.equal(column.keys, OPERATION)).as_py():
+        # Few tables have it: a look at each message is soon enough.
+        for pairs in column.to_pylist():
+            _headers(dict(pairs or ()))
+        return
     if int(np.diff(ends).max(initial=0)) > LIMITS.headers_max:
         raise LimitExceeded(f"Column 'headers': a message has at most {LIMITS.headers_max} headers.")
     names = numpy_array(pc.binary_length(column.keys))

@@ -23,7 +23,7 @@ _ABSENT = object()
 # The first words of the keys that last until a definition is changed.
 _LASTING = frozenset(
     {
-        *("paused", "topic", "group", "seen", "turn", "claim turn"),
+        *("paused", "topic", "group", "seen", "turn", "claim turn", "operation turn"),
         *("young", "fold owed", "consumers", "outlook", "lease floor", "sealing", "unseal", "service", "tails"),
     }
 )

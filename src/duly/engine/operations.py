@@ -11,6 +11,14 @@ from typing import Any
 
 from ..store.contract import Transaction, Verb
 from .audit import ListAudit, list_audit
+from .budget import (
+    ListOperations,
+    ResumeOperation,
+    StopOperation,
+    list_operations,
+    resume_operation,
+    stop_operation,
+)
 from .claim import claim
 from .claimed import Claim
 from .dead import ListDead, PurgeDead, Redrive, list_dead, purge_dead, redrive
@@ -132,6 +140,8 @@ WRITES: dict[type, Verb[Any, Any]] = {
     SuspendTenant: _each(suspend_tenant),
     ResumeTenant: _each(resume_tenant),
     DeleteTenant: _each(delete_tenant),
+    ResumeOperation: _each(resume_operation),
+    StopOperation: _each(stop_operation),
     PutPrincipal: _each(put_principal),
     DeletePrincipal: _each(delete_principal),
     CreateKey: _each(create_key),
@@ -155,6 +165,7 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     DescribeGroup: describe_group,
     CheckHealth: check_health,
     ListForecasts: list_forecasts,
+    ListOperations: list_operations,
     ListAudit: list_audit,
     ListTenants: list_tenants,
     DescribeTenant: describe_tenant,

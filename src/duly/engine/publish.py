@@ -29,6 +29,7 @@ from ..message import Receipt, Span
 from ..store.contract import BlockMeta, Head, TopicRow, Transaction
 from .agenda import FORGET, TRUNCATE, note_published, schedule, schedule_store
 from .block import Block, Chunk, Piece, Place, encode, encode_apart, form_blocks, publishes_of
+from .budget import Ledger, owe
 from .columns import Columns
 from .find import find_topic, head_of
 from .fold import absorb_some
@@ -82,7 +83,7 @@ class Publish(msgspec.Struct, frozen=True):
     publish_id: str
     repeated: bool = False
     publisher: str = ""
-    # It is committed already, by an application's transaction: no quota refuses it any more.
+    # It is committed already, by an application's transaction: neither a quota nor its operation's budget refuses it.
     taken: bool = False
 
 
@@ -112,6 +113,7 @@ def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exce
     """Stores every batch of every command. A batch that cannot be stored leaves the others be."""
     answers: list[Receipt | Exception] = []
     tails = Tails()
+    ledger = Ledger(tx, [(command.tenant, command.batch) for command in commands if not command.taken])
     # Not in any block yet: a made id that is repeated by several callers at once.
     placed: dict[tuple[str, str, str], Receipt] = {}
     for command in commands:
@@ -119,15 +121,16 @@ def publish(tx: Transaction, commands: Sequence[Publish]) -> list[Receipt | Exce
             if command.repeated:
                 key = (command.tenant, command.topic, command.publish_id)
                 first = placed.get(key)
-                receipt = _place(tx, command, tails) if first is None else replace(first, duplicate=True)
+                receipt = _place(tx, command, tails, ledger) if first is None else replace(first, duplicate=True)
                 placed.setdefault(key, receipt)
             else:
-                receipt = _place(tx, command, tails)
+                receipt = _place(tx, command, tails, ledger)
             answers.append(receipt)
         except Error as error:
             answers.append(error)
     for tail in tails.values():
         tail.write(tx)
+    ledger.write()
     return answers
 
 
@@ -203,7 +206,7 @@ class Tail:
             schedule(tx, self.topic.tenant_id, self.partition, TRUNCATE, max(ends))
 
 
-def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
+def _place(tx: Transaction, command: Publish, tails: Tails, ledger: Ledger) -> Receipt:
     """Gives a batch its offsets; nothing is written that would have to be undone when it is refused."""
     topic = find_topic(tx, command.tenant, command.topic)
     if topic.name[0] == "$":
@@ -235,6 +238,10 @@ def _place(tx: Transaction, command: Publish, tails: Tails) -> Receipt:
     routes: Routes = 0
     if columns.count:
         routes = route(tx, topic, batch)
+        if command.taken:
+            owe(tx, topic, batch)
+        else:
+            ledger.take(topic, batch)
         for number, part, size in split(columns, batch.bytes, routes):
             partition = topic.partitions[number]
             tail = tails.get(partition)

@@ -90,7 +90,8 @@ class QueueSettling(Settling):
     def _put_back(self, row: LeaseRow, loose: LooseRow, *, spared: bool, rest_ms: int) -> None:
         verdict, now, reason = self.command.verdict, self.tx.now_ms, self.command.reason
         if verdict == "release":
-            self._again(row, replace(loose, attempts=loose.attempts - 1))
+            due_at = now + (self.command.delay_ms or 0)
+            self._again(row, replace(loose, attempts=loose.attempts - 1, due_at=due_at))
             return
         if verdict == "bury":
             reason = reason or "buried by its consumer"

@@ -314,7 +314,9 @@ def _give_back(tx: Transaction, _: AgendaRow) -> None:
 
 
 def _forget(tx: Transaction, _: AgendaRow) -> None:
-    """Forgets publish ids whose day is over, message ids whose dedupe window is, and consumers that are gone."""
+    """Forgets publish ids whose day is over, message ids whose dedupe window is, operations at rest, and consumers that
+    are gone.
+    """
     # Not before its longest lease can have ended: it may come back for it.
     more = tx.consumers_forget(tx.now_ms - LIMITS.consumer_forget_ms)
     moments = [
@@ -322,6 +324,7 @@ def _forget(tx: Transaction, _: AgendaRow) -> None:
         tx.done_expire(tx.now_ms, _RECEIPTS_A_SLICE),
         tx.gone_expire(tx.now_ms, _RECEIPTS_A_SLICE),
         tx.jobs_expire(_RECEIPTS_A_SLICE),
+        tx.operations_expire(tx.now_ms, _RECEIPTS_A_SLICE),
         tx.now_ms + DAY_MS if more else None,
     ]
     oldest = min((moment for moment in moments if moment is not None), default=None)

@@ -139,7 +139,7 @@ class Settling:
         offsets = [offset_of(row, index) for index in indexes]
         row = replace(row, state=WAITING, suspect=False, alone=False)
         if verdict == "release":
-            self._wait(replace(row, attempts=row.attempts - 1, due_at=now), offsets)
+            self._wait(replace(row, attempts=row.attempts - 1, due_at=now + (self.command.delay_ms or 0)), offsets)
         elif verdict in ("nack", "bury"):
             reason = self.command.reason or ("buried by its consumer" if verdict == "bury" else "")
             failure = Failure(row.attempts, now, verdict, reason, row.consumer)

@@ -13,7 +13,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """A verdict on claimed messages. `delay_ms`: for nack the wait, for extend the new lease.
+    """A verdict on claimed messages. `delay_ms`: for nack and release the wait, for extend the new lease.
 
     `incarnation` is that of the store which gave the leases: another one's ids mean nothing here.
     """

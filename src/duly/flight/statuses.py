@@ -55,6 +55,7 @@ STATUSES: dict[str, Any] = {
     "denied": flight.FlightUnauthorizedError,
     "tenant_suspended": flight.FlightUnauthorizedError,
     "quota_exceeded": flight.FlightUnavailableError,
+    "operation_exhausted": flight.FlightUnavailableError,
 }
 
 

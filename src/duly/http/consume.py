@@ -88,6 +88,12 @@ class NackedTokens(Tokens, forbid_unknown_fields=True, kw_only=True):
     reason: _Reason = ""
 
 
+class ReleasedTokens(Tokens, forbid_unknown_fields=True, kw_only=True):
+    """What to give back, at once or after a wait."""
+
+    delay_ms: Delay | None = None
+
+
 class ExtendedTokens(Tokens, forbid_unknown_fields=True, kw_only=True):
     """What to hold for longer: for `lease_ms` from now on, or as the group says."""
 
@@ -236,8 +242,8 @@ async def _nack(call: Call) -> Settled:
 
 
 async def _release(call: Call) -> Settled:
-    """Give deliveries back at once. No attempt is counted."""
-    return _settled(call, await _settle(call, "release"))
+    """Give deliveries back, at once or after a delay. No attempt is counted."""
+    return _settled(call, await _settle(call, "release", call.body.delay_ms))
 
 
 async def _bury(call: Call) -> Settled:
@@ -260,7 +266,7 @@ async def _extend(call: Call) -> Extended:
 
 ack = _verb("ack", Tokens, Settled, _ack)
 nack = _verb("nack", NackedTokens, Settled, _nack)
-release = _verb("release", Tokens, Settled, _release)
+release = _verb("release", ReleasedTokens, Settled, _release)
 bury = _verb("bury", BuriedTokens, Settled, _bury)
 extend = _verb("extend", ExtendedTokens, Extended, _extend)
 

@@ -59,6 +59,7 @@ STATUSES: dict[str, int] = {
     "denied": 403,
     "tenant_suspended": 403,
     "quota_exceeded": 429,
+    "operation_exhausted": 429,
 }
 
 # HTTP's own: what is refused before any operation is asked for.
@@ -110,7 +111,7 @@ class Refused(Exception):
 class Problem(msgspec.Struct, kw_only=True):
     """What went wrong (RFC 9457). `code` is stable, `detail` says what to do next. More members say more, by code:
     `index` of the message at fault, `first_offset` that the log still has, `publish_id` to repeat a publish with,
-    `retry_after_ms` until a quota lets more through.
+    `retry_after_ms` until a quota lets more through, the `operation` that has used its own up.
     """
 
     type: str

@@ -202,7 +202,15 @@ async def _batch(call: Call) -> Checked:
     decoder=Batch,
     answer=Published,
     status=201,
-    refuses=("topic_not_found", "invalid_argument", "limit_exceeded", "store_full", "publish_unknown", "not_ready"),
+    refuses=(
+        "topic_not_found",
+        "invalid_argument",
+        "limit_exceeded",
+        "store_full",
+        "publish_unknown",
+        "not_ready",
+        "operation_exhausted",
+    ),
     takes_headers={
         "Idempotency-Key": "The publish id: repeated within a day it stores nothing twice.",
         "Duly-Headers": "The headers of a message sent as raw bytes: a JSON object of texts.",

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from . import consume, dead, forecast, groups, keys, log, messages, publish, replay, stages, store, tenants, topics
+from . import (
+    consume,
+    dead,
+    forecast,
+    groups,
+    keys,
+    log,
+    messages,
+    operations,
+    publish,
+    replay,
+    stages,
+    store,
+    tenants,
+    topics,
+)
 from .endpoint import Endpoint
 
 # Paths are looked through from the first on: those that are asked for most stand first.
@@ -61,6 +76,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     keys.list_keys,
     keys.rotate_key,
     keys.revoke_key,
+    operations.list_operations,
+    operations.resume_operation,
+    operations.stop_operation,
     store.list_events,
     tenants.audit,
     store.health,

@@ -43,6 +43,8 @@ class Quotas(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     claim_per_s: _Quota | UnsetType = UNSET
     topics: _Quota | UnsetType = UNSET
     connections: _Quota | UnsetType = UNSET
+    operation_messages: _Quota | UnsetType = UNSET
+    operation_per_s: _Quota | UnsetType = UNSET
     encrypt: bool | UnsetType = UNSET
 
 

@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
+from ..causal import operation
 from ..clock import SystemClock
 from ..engine.incoming import check_batch
 from ..errors import Error, InvalidArgument
 from ..limits import LIMITS
+from ..message import OPERATION
 from ..topic import TopicDescription
 from .export import PAGE_BYTES, PAGE_MESSAGES, Advance
 from .schema import OF_EITHER, OF_QUEUES, PUBLISHED
@@ -87,7 +89,8 @@ def import_file(
 def _publish(client: Client, topic: str, identity: str, parts: Iterator[_Part], advance: Advance) -> Imported:
     messages = repeated = known = 0
     for part in parts:
-        receipt = client.publish(topic, part.rows, publish_id=f"import-{identity}-{part.name}")
+        with operation(None):
+            receipt = client.publish(topic, _of_none(part.rows), publish_id=f"import-{identity}-{part.name}")
         messages += receipt.count
         if receipt.duplicate:
             repeated += receipt.count
@@ -95,6 +98,18 @@ def _publish(client: Client, topic: str, identity: str, parts: Iterator[_Part], 
             known += len(receipt.duplicates)
         advance(receipt.count)
     return Imported(messages, repeated, known)
+
+
+def _of_none(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same messages, of no operation: who copies them is not in its loop, and would be stopped by its budget."""
+    if "headers" not in rows.schema.names or not check_batch(rows).operations:
+        return rows
+    import pyarrow as pa
+
+    named = rows.column("headers").to_pylist()
+    kept = [pairs and [pair for pair in pairs if pair[0] != OPERATION] for pairs in named]
+    headers = pa.array(kept, pa.map_(pa.string(), pa.string()))
+    return rows.set_column(rows.schema.names.index("headers"), "headers", headers)
 
 
 def _identity(stream: IO[bytes]) -> str:

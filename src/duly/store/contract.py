@@ -19,7 +19,7 @@ import msgspec
 from ..clock import from_ms
 from ..events import Event
 from ..member import Member
-from ..tenant import ACTIVE, TenantSettings
+from ..tenant import ACTIVE, Budget, TenantSettings
 from ..topic import GroupSettings, TopicSettings
 
 LEASED, WAITING = 0, 1
@@ -42,6 +42,8 @@ class TopicRow(msgspec.Struct, frozen=True):
     stored_bytes_max: int | None = None
     # What its tenant had stored cannot be read any more.
     shredded: bool = False
+    # What each operation of the tenant's may publish; None: they are not counted.
+    budget: Budget | None = Budget()
 
 
 class TenantRow(msgspec.Struct, frozen=True):
@@ -136,6 +138,21 @@ class StageRow(msgspec.Struct, frozen=True):
     messages: int
     next_number: int
     expires_at: int | None
+
+
+class OperationRow(msgspec.Struct, frozen=True):
+    """What an operation has published and, at a moment, had left. At rest it may be forgotten: from `expires_at` on.
+
+    `stopped_at`: it was refused then, and has not been at rest since. `held`: by hand, until it is resumed.
+    """
+
+    name: str
+    left: float
+    at: int
+    published: int = 0
+    stopped_at: int | None = None
+    held: bool = False
+    expires_at: int | None = None
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -412,6 +429,8 @@ class Aftermath(msgspec.Struct):
     freed: bool = False
     # By how much the sum of the audit's chains was changed (engine/chain.py).
     audited: int = 0
+    # By tenant: what operations have published that was committed before anybody counted it (engine/budget.py).
+    owed: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
 
 
 class Transaction(Protocol):
@@ -560,6 +579,14 @@ class Transaction(Protocol):
     def job_put(self, row: JobRow, expires_at: int) -> None: ...
     def job_under_way(self) -> JobRow | None: ...
     def jobs_expire(self, limit: int) -> int | None: ...
+
+    # What operations have published. Asked for, they are nobody else's until this transaction ends, and those that were
+    # not there are made, with so many messages left
+    def operations(self, tenant_id: int, names: Collection[str], left: int) -> dict[str, OperationRow]: ...
+    def operation(self, tenant_id: int, name: str) -> OperationRow | None: ...
+    def operation_put(self, tenant_id: int, row: OperationRow) -> None: ...
+    def operation_page(self, tenant_id: int, after: str, limit: int, *, stopped: bool) -> list[OperationRow]: ...
+    def operations_expire(self, now_ms: int, limit: int) -> int | None: ...
 
     # Publish ids given by callers
     def block_head(self, tenant_id: int, partition: int, base: int, size: int) -> bytes: ...

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..causal import check_operation
+from ..engine.budget import MESSAGES_MAX
 from ..engine.incoming import check_priority
 from ..engine.replay import check_copies
 from ..engine.stage import STAGES_MAX, check_label
@@ -55,6 +57,10 @@ def _from_to(low: float, high: float) -> Callable[[float | None, str], None]:
             raise LimitExceeded(f"{name} must be {low} to {high}; got {value}.")
 
     return check
+
+
+def _operation(value: str, _name: str) -> None:
+    check_operation(value)
 
 
 def _some(many: int, each: Callable[[Any, str], None]) -> Callable[[Iterable[Any] | None, str], None]:
@@ -157,6 +163,9 @@ CHECKS: dict[str, Callable[[Any, str], None]] = {
     "key_id": _key_id,
     "by": _free,
     "operators": _free,
+    "operation": _operation,
+    "messages": _from_to(1, MESSAGES_MAX),
+    "stopped": _free,
     "above": _from_to(0, _WHOLE_MAX),
     "own": _free,
     "settings": _free,

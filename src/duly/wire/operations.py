@@ -15,7 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ..audit import AuditEntry
+from ..causal import Operation
 from ..engine.audit import ListAudit
+from ..engine.budget import ListOperations, ResumeOperation, StopOperation
 from ..engine.claimed import Claim, Claimed
 from ..engine.dead import ListDead, PurgeDead, Redrive
 from ..engine.event_log import ListEvents, Page
@@ -107,6 +109,8 @@ ANSWERS: dict[type, Any] = {
     SuspendTenant: TenantDescription,
     ResumeTenant: TenantDescription,
     DeleteTenant: None,
+    ResumeOperation: Operation,
+    StopOperation: Operation,
     PutPrincipal: Principal,
     DeletePrincipal: None,
     CreateKey: NewKey,
@@ -128,6 +132,7 @@ ANSWERS: dict[type, Any] = {
     DescribeGroup: GroupDescription,
     CheckHealth: list[GroupHealth],
     ListForecasts: list[Forecast],
+    ListOperations: list[Operation],
     ListAudit: list[AuditEntry],
     ListTenants: list[str],
     DescribeTenant: TenantDescription,

@@ -15,8 +15,9 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 
+from ..causal import operation
 from ..client.batch import Batch, Delivery
-from ..errors import Closed, Error, LeaseLost, NotFound, TimeLimit
+from ..errors import Closed, Error, LeaseLost, NotFound, OperationExhausted, TimeLimit
 from ..events import log
 from ..interrupt import Interruptible
 from .handler import Handler
@@ -74,7 +75,8 @@ class Job:
         return None
 
     def _call(self) -> None:
-        answer = self.handler.function(self.delivery)
+        with operation(self.delivery.operation):
+            answer = self.handler.function(self.delivery)
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
                 answer.close()
@@ -123,6 +125,9 @@ class Job:
     def _tell(self, error: BaseException) -> None:
         if isinstance(error, RetryLater):
             log.info("%s wants %s tried again: %s", self.handler.name, self, error)
+        elif isinstance(error, OperationExhausted):
+            # That it is stopped was told once; this is each of its messages, each time.
+            log.info("%s waits with %s: %s", self.handler.name, self, error)
         elif isinstance(error, Bury):
             log.warning("%s buries %s: %s", self.handler.name, self, error)
         else:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
+from ..causal import operation
 from ..errors import TimeLimit
 from .job import Job
 
@@ -95,7 +96,8 @@ class Tasks:
     async def _work(self, job: Job) -> None:
         error: BaseException | None = None
         try:
-            await job.handler.function(job.delivery)
+            with operation(job.delivery.operation):
+                await job.handler.function(job.delivery)
         except asyncio.CancelledError as cancelled:
             error = TimeLimit() if job.limit_passed else cancelled
         except BaseException as raised:  # SystemExit too: it would end the loop, and every other task with it.

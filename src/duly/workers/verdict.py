@@ -1,4 +1,8 @@
-"""How a handler's end is answered: a return acks, an exception nacks, two exceptions say more."""
+"""How a handler's end is answered: a return acks, an exception nacks, two exceptions say more.
+
+A handler that may not publish just now, because the operation of its message has published too much, has not failed:
+its message is released until it may.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from dataclasses import dataclass
 from ..client.arguments import delay_ms, reason_text
 from ..client.batch import Delivery
 from ..clock import Duration
+from ..errors import OperationExhausted
 
 
 class RetryLater(Exception):
@@ -49,7 +54,7 @@ class Verdict:
         elif self.word == "bury":
             delivery.bury(self.reason)
         else:
-            delivery.release()
+            delivery.release(delay=self.delay)
 
 
 def verdict_on(error: BaseException | None) -> Verdict:
@@ -60,6 +65,9 @@ def verdict_on(error: BaseException | None) -> Verdict:
         return Verdict("nack", error.reason or "RetryLater", error.delay)
     if isinstance(error, Bury):
         return Verdict("bury", error.reason)
+    if isinstance(error, OperationExhausted) and error.retry_after_ms is not None:
+        # No attempt is used up: nothing is buried because somebody's loop is stopped.
+        return Verdict("release", delay=error.retry_after_ms / 1000)
     return Verdict("nack", reason_of(error))
 
 

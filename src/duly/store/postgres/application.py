@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ...engine.budget import CheckOperations, check_operations
 from ...engine.find import QUEUE_GROUP
 from ...engine.inquiry import Cancel, Move, cancel, move
 from ...engine.publish import MADE_PUBLISH_ID_MARK, Publish, check_due, check_kind, check_sizes, check_stored, route
@@ -142,6 +143,7 @@ class Joining:
         if name[0] == "$":
             raise InvalidArgument(f"{name!r} is Duly's own: read it, or claim from it.")
         parsed: TopicSettings = parse_settings(settings)
+        settings_of = parse_tenant(owner)
         topic = TopicRow(
             topic_id,
             tenant_id,
@@ -153,7 +155,8 @@ class Joining:
             created_at,
             tuple(row[-3] for row in rows),
             state,
-            parse_tenant(owner).stored_bytes,
+            settings_of.stored_bytes,
+            budget=settings_of.budget,
         )
         return topic, now_ms if self._now_ms is None else self._now_ms()
 
@@ -206,6 +209,9 @@ class Joining:
         columns = batch.columns.at_times(now_ms, topic.settings.ttl_ms) if times else batch.columns
         check_due(checked, columns)
         route(checked, topic, batch)
+        if topic.budget is not None and batch.operations:
+            # It is counted when it is taken in: the operation's row is not to be kept from others until then.
+            self._write(check_operations, CheckOperations(command.tenant, command.topic, batch))
         made = f"{MADE_ID_MARK}t{secrets.token_hex(8)}"
         given = columns.values("id") or [None] * columns.count
         ids = [text if text is not None else f"{made}-{index}" for index, text in enumerate(given)]

@@ -801,6 +801,9 @@ class PostgresTransaction(SqlTransaction):
         asked = [(self._sql["lane"], {"partition": partition, "lane": lane}) for lane in lanes]
         return [LaneRow(*rows[0]) for rows in self.line.ask_all(asked) if rows]
 
+    def _begun(self, tenant_id: int, ids: Sequence[int]) -> Iterable[Any]:
+        return self._rows("operations", tenant=tenant_id, ids=ids)
+
     # Mail (inbox.py)
 
     def mail(self, topic: int, after: tuple[int, int], limit: int) -> list[Any]:

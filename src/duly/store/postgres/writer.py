@@ -33,6 +33,7 @@ import itertools
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -40,6 +41,7 @@ from msgspec.structs import replace
 
 from ...clock import Clock, monotonic_s
 from ...engine.audit import end_chains
+from ...engine.budget import CheckOperations, expect, write_owed
 from ...engine.claim import claim
 from ...engine.claimed import Claim, Claimed
 from ...engine.memory import BlockCache, Memory
@@ -454,6 +456,8 @@ class PostgresWriter:
                         # A test may have moved its clock since, and then called: no job is older than its time.
                         tx.now_ms = self._clock.now_ms()
                 tx = self._work(tx, seat, jobs)
+                if seat.name is not None:
+                    write_owed(tx, (seat.tenant, seat.name))
                 end_chains(tx)
                 write_records(tx)
                 if any(_is_repeated(job) for job in jobs):
@@ -603,6 +607,7 @@ class PostgresWriter:
         """Runs the jobs. If one fails all run again, each group under a savepoint; so it is undone alone."""
         groups = by_verb(jobs)
         try:
+            _expect(tx, seat, jobs)
             for group in groups:
                 _run(tx, group)
             return tx
@@ -614,6 +619,7 @@ class PostgresWriter:
                 raise
             self._roll_back(tx.line, seat)
         tx = self._begin(tx.line, seat)
+        _expect(tx, seat, jobs)
         for group in groups:
             self._run_apart(tx, group)
         return tx
@@ -681,6 +687,15 @@ def _run(tx: PostgresTransaction, jobs: list[Job]) -> None:
         tx.recall(("topic", jobs[0].tenant, verdicts[0].topic))
         tx.expect_leases([token.lease_id for verdict in verdicts for token in verdict.tokens])
     run_together(tx, jobs)
+
+
+def _expect(tx: PostgresTransaction, seat: Seat, jobs: Sequence[Job]) -> None:
+    """Asks for the operations that publishes want, before any of them waits for another's."""
+    if seat.name is not None:
+        batches = [job.command.batch for job in jobs if isinstance(job.command, (Publish, CheckOperations))]
+        # What stands in the way of it each publish is told by itself.
+        with suppress(Error):
+            expect(tx, (seat.tenant, seat.name), batches)
 
 
 def _verdict_of(job: Job) -> Settle | None:

@@ -253,6 +253,11 @@ TABLES = (
         "id tenant topic name:text version messages duplicates left_over stages:bytes expires_at_ms",
         key="id",
     ),
+    _table(
+        "operation",
+        "tenant id name:bytes left_over:double at_ms published stopped_at_ms held:smallint expires_at_ms",
+        key="tenant id",
+    ),
     _table("kept", "partition offset data:bytes", key="tenant partition offset"),
     _table("run_block", "partition run idx entries:bytes", key="tenant partition run idx"),
     _table("run_data", "partition run idx data:bytes", key="tenant partition run idx"),

@@ -73,6 +73,11 @@ _VALUES: Values = (
              FROM {0}receipt AS r JOIN {0}topic AS t ON t.id = r.topic""",
         lambda *place: bound_to("receipt", *place),
     ),
+    (
+        "name of an operation",
+        "SELECT tenant, name, NULL, id FROM {0}operation",
+        lambda *place: bound_to("operation", *place),
+    ),
     ("row of events", "SELECT tenant, data, NULL, tenant FROM {0}event", lambda *place: bound_to("events", *place)),
 )
 

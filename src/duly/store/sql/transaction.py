@@ -28,6 +28,7 @@ from ..contract import (
     TopicRow,
 )
 from .audit_rows import AuditRows
+from .operation_rows import OperationRows
 from .principal_rows import PrincipalRows
 from .secret_rows import BROKEN_HISTORY, encrypts
 from .stage_rows import StageRows
@@ -69,7 +70,7 @@ def _tenant(row: Any) -> TenantRow | None:
     return TenantRow(tenant_id, name, state, parse_tenant(settings), version, created_at)
 
 
-class SqlTransaction(StageRows, AuditRows, PrincipalRows):
+class SqlTransaction(StageRows, OperationRows, AuditRows, PrincipalRows):
     """Rows and blocks inside one transaction."""
 
     # The store as a whole
@@ -138,6 +139,7 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
             "tenant_events_erase",
             "tenant_principals_erase",
             "tenant_secrets_erase",
+            "tenant_operations_erase",
             "tenant_delete",
         ):
             self._rows(query, tenant=tenant_id)
@@ -172,6 +174,7 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
         topic_id, tenant_id, tenant, name, settings, paused, version, created_at, state, owner, shredded, _ = rows[0]
         if not shredded and not encrypts(owner):
             self.remember(("sealing", tenant_id), False)
+        owned = parse_tenant(owner)
         partitions = tuple(row[-1] for row in rows if row[-1] is not None)
         if not partitions:
             raise StoreError(f"The partitions of topic {name!r} are missing from the store. Run `duly doctor`.")
@@ -186,8 +189,9 @@ class SqlTransaction(StageRows, AuditRows, PrincipalRows):
             created_at,
             partitions,
             state,
-            parse_tenant(owner).stored_bytes,
+            owned.stored_bytes,
             bool(shredded),
+            owned.budget,
         )
 
     def topic_list(self, tenant: str, after: str, limit: int) -> list[str]:

@@ -78,6 +78,10 @@ DELETE FROM principal
 DELETE FROM secret
  WHERE tenant = :tenant;
 
+-- tenant_operations_erase
+DELETE FROM operation
+ WHERE tenant = :tenant;
+
 -- topic_count
 -- Without the system's own.
 SELECT count(*)

@@ -84,6 +84,10 @@ DELETE FROM duly_principal
 DELETE FROM duly_secret
  WHERE tenant = :tenant;
 
+-- tenant_operations_erase
+DELETE FROM duly_operation
+ WHERE tenant = :tenant;
+
 -- topic_count
 -- Without the system's own.
 SELECT count(*)

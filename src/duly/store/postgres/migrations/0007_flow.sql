@@ -1,0 +1,32 @@
+-- What limits a group's deliveries counts in one row (engine/gate.py): tokens, the credit of retries, its breaker. It changes
+-- with every claim, so the newest is appended and the one before it deleted.
+CREATE TABLE gate (
+    grp   BIGINT NOT NULL,
+    n     BIGINT NOT NULL,
+    state BYTEA NOT NULL,
+    PRIMARY KEY (grp, n)
+);
+
+-- A lane's breaker; circuit_state 0: it is closed.
+ALTER TABLE lane ADD COLUMN circuit BYTEA;
+ALTER TABLE lane ADD COLUMN circuit_state BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX lane_broken ON lane (partition, lane) WHERE circuit_state > 0;
+
+-- Where retries have a budget, what never failed must not wait behind those that have none left.
+CREATE INDEX loose_fresh ON loose (partition, due_at_ms) WHERE waits = 1 AND attempts = 0;
+
+-- What operations have published (engine/budget.py). id: a hash of the name; name: sealed where the tenant is encrypted.
+-- At at_ms it had so many messages left; at rest from expires_at_ms on. held: stopped by hand.
+-- What changes is in no index, and there is room beside each row: so that a row that is updated stays in its page.
+CREATE TABLE operation (
+    tenant        bigint           NOT NULL,
+    id            bigint           NOT NULL,
+    name          bytea            NOT NULL,
+    left_over     double precision NOT NULL,
+    at_ms         bigint           NOT NULL,
+    published     bigint           NOT NULL,
+    stopped_at_ms bigint,
+    held          smallint         NOT NULL,
+    expires_at_ms bigint,
+    PRIMARY KEY (tenant, id)
+) WITH (fillfactor = 70);
