@@ -19,7 +19,7 @@ class Pool:
         self._open_line = open_line
         # Told of each line that was lost, before another one is opened: the server behind that may be another one.
         self._lost = lost
-        self._most = most
+        self.most = most
         self._free: list[Line] = []
         self._out = 0
         self._changed = threading.Condition()
@@ -46,7 +46,7 @@ class Pool:
 
     def _take(self) -> Line:
         with self._changed:
-            while not self._free and self._out >= self._most and not self._closed:
+            while not self._free and self._out >= self.most and not self._closed:
                 if not self._changed.wait(_WAIT_S):
                     raise Busy("All connections to PostgreSQL are in use. Nothing was done; try again.")
             if self._closed:

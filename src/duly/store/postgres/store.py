@@ -27,6 +27,7 @@ from ...errors import InvalidArgument, StoreError
 from ...events import Listener
 from ...health import Finding
 from ...member import FORGET_MS, SEEN_MS_MAX, Member
+from ...tenant import Weights
 from ..bell import SLOTS, Ticket
 from ..contract import AgendaRow, Backup, Verb
 from ..sql.stored import StoredBytes
@@ -46,7 +47,7 @@ from .statements import statements
 from .transaction import PostgresTransaction
 from .writer import PostgresWriter
 
-_LINES_MAX = 6
+_LINES_MAX = 8
 _READERS_MAX = 6
 # A server that says nothing for so long is taken for lost.
 _SILENCE_S = 30.0
@@ -78,6 +79,7 @@ class PostgresStore:
         self._listener = listener
         self._cache = BlockCache()
         self._stored = StoredBytes()
+        self.weights = Weights()
         self.keyring = Keyring(master)
         self._closed = False
         self._sql = statements()
@@ -108,6 +110,7 @@ class PostgresStore:
             cache=self._cache,
             stored=self._stored,
             keyring=self.keyring,
+            weights=self.weights,
             bell=self._bell,
             listener=listener,
             freed=self._sweeper.owe,
