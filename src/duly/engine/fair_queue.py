@@ -57,7 +57,8 @@ class FairQueue(Generic[T]):
         # Turns in a row in which nothing could be taken.
         fruitless = 0
         while self._waiting and len(taken) < count_max and spent < cost_max:
-            if fruitless > len(self._waiting):
+            # After as many everyone stands where they stood.
+            if fruitless >= len(self._waiting):
                 if not self._pass_rounds(may):
                     break
                 fruitless = 0

@@ -75,7 +75,7 @@ _REBUILD_WAIT_S = 5.0
 _MARK = "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
 
 
-# A job that costs no more is handed over without the lock, and whosesoever it is, while so few have been.
+# A job that costs no more is handed over without the lock, whosesoever it is, while so few wait and none in line.
 _SMALL_COST = 1024
 _GIVEN_MAX = 1024
 
@@ -222,7 +222,8 @@ class Writer:
         return answer_of(job)
 
     def _hand_over(self, job: Job, deadline: float | None) -> None:
-        if len(self._given) >= min(_GIVEN_MAX, LIMITS.writer_commands_max) or job.cost > _SMALL_COST or self._closing:
+        few = len(self._given) < min(_GIVEN_MAX, LIMITS.writer_commands_max) and not self._queue.count
+        if not few or job.cost > _SMALL_COST or self._closing:
             self._wait_for_room(job, deadline)
         else:
             self._given.append(job)
