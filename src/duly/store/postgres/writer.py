@@ -5,10 +5,10 @@ which waits for the topic's lock among all brokers, takes the jobs that have gat
 answers them all. Topics do not wait for each other; each has its own lock, and lines (line.py) are taken from a small
 pool.
 
-While there are lines for them callers lead; past that a seat waits for one of a few leaders, and tenants have turns
-there: one with a thousand topics has one transaction, and then it is the next one's turn (engine/fair_queue.py). At a
-seat there is one tenant only. A tenant that fills the memory in which jobs wait is refused, and nobody else is
-(engine/allowance.py).
+While nobody waits callers lead, as many as there are lines for; else a seat waits for one of a few leaders, and tenants
+have turns there: one with a thousand topics has one transaction, and then it is the next one's turn
+(engine/fair_queue.py). At a topic's seat there is one tenant only. A tenant that fills the memory in which jobs wait is
+refused, and nobody else is (engine/allowance.py).
 
     queued ──▶ running ──commit──▶ answered
       │  ▲        ├──rollback──▶ answered with the error; nothing was done
@@ -75,7 +75,7 @@ from .transaction import PostgresTransaction, Turn
 _JOBS_A_TRANSACTION = 1024
 # Its topic's other jobs wait for its end, and a line for others' topics does.
 _COST_A_TRANSACTION = 8 * 1024 * 1024
-_LEADERS = 4
+_LEADERS = 6
 # A caller with less time than this does not lead.
 _LEADS_FROM_S = 20.0
 _SEATS_MAX = 10_000
@@ -216,7 +216,8 @@ class PostgresWriter:
             return None
         seat.busy = True
         self._busy += 1
-        if leads and self._guests < self._guests_max:
+        # Not past those who wait for their turn.
+        if leads and self._guests < self._guests_max and not self._ready.count:
             self._guests += 1
             return seat
         self._call_leader(seat)
