@@ -6,14 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 import duly
 import duly.store.postgres.writer
+from duly.engine.audit import NoteCall, note_calls
 from duly.engine.claimed import Claim
 from duly.engine.operations import WRITES
+from duly.grants import NOBODY
 from duly.limits import Limits
 from tests.store.patience import eventually
 
@@ -41,10 +44,13 @@ class Shared:
         for _ in range(times):
             self._claim(tenant, topic, cost)
 
+    def told(self, tenant: str, answer: Any) -> None:
+        assert not isinstance(answer, Exception), answer
+        self.served.append(tenant)
+
     def _claim(self, tenant: str, topic: int, cost: int) -> None:
         def then(answer: Any) -> None:
-            assert not isinstance(answer, Exception), answer
-            self.served.append(tenant)
+            self.told(tenant, answer)
             if tenant == "flood" and self.goes_on:
                 self.claim(tenant, topic)
 
@@ -92,6 +98,20 @@ def test_topics_that_are_always_busy_do_not_keep_those_who_serve_them(shared: Sh
     finally:
         shared.goes_on = False
     eventually(lambda: not shared.store._writer._busy)
+
+
+def test_what_concerns_the_store_as_a_whole_has_turns_by_tenant(shared: Shared) -> None:
+    def look(tenant: str) -> None:
+        command = NoteCall("", "examine", {}, NOBODY)
+        then = partial(shared.told, tenant)
+        shared.store.submit(note_calls, command, tenant=tenant, cost=0, then=then)
+
+    with shared.nobody_served():
+        for _ in range(TOPICS):
+            look("flood")
+        look("quiet")
+    eventually(lambda: len(shared.served) == TOPICS + 1)
+    assert shared.served.index("quiet") <= 2
 
 
 def test_the_one_that_fills_memory_is_told_busy_and_nobody_else(

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -140,6 +140,7 @@ class PostgresWriter:
         self._sql = statements()
         self._seats: OrderedDict[tuple[str, str | None], Seat] = OrderedDict()
         # Seats with jobs and nobody at them yet. Each turn is a transaction, whatever is in it: a round of the tenants.
+        self._weights = weights
         self._ready: FairQueue[Seat] = FairQueue(weights, each=QUANTUM)
         self._backlog = Backlog()
         self._busy = 0
@@ -208,7 +209,7 @@ class PostgresWriter:
 
     def _seat_job(self, seat: Seat, job: Job, *, leads: bool) -> Seat | None:
         job.stage = QUEUED
-        seat.jobs.append(job)
+        seat.come(job)
         self._backlog.come(job.tenant, job.cost)
         if seat.busy:
             if seat.lingers:
@@ -229,7 +230,7 @@ class PostgresWriter:
         key = ("" if name is None else getattr(job.command, "tenant", job.tenant), name)
         seat = self._seats.get(key)
         if seat is None:
-            seat = self._seats[key] = Seat(*key)
+            seat = self._seats[key] = Seat(*key, self._weights)
             if len(self._seats) > _SEATS_MAX:
                 self._forget_seats()
         else:
@@ -297,7 +298,9 @@ class PostgresWriter:
             done = self._transact(seat)
             with self._lock:
                 if not seat.jobs or (self._closing and not done):
-                    left, seat.jobs = list(seat.jobs), deque()
+                    left = list(seat.jobs)
+                    for job in left:
+                        seat.leave(job)
                     seat.busy = False
                     self._busy -= 1
                     self._guests -= own is not None
@@ -327,7 +330,7 @@ class PostgresWriter:
         cost = 0
         with self._lock:
             while seat.jobs and len(taken) < _JOBS_A_TRANSACTION and cost < _COST_A_TRANSACTION:
-                job = seat.jobs.popleft()
+                job = seat.next()
                 self._backlog.go(job.tenant, job.cost)
                 if not job.abandoned:
                     job.stage = RUNNING
@@ -343,7 +346,7 @@ class PostgresWriter:
         with self._lock:
             for job in reversed(jobs):
                 job.stage = QUEUED
-                seat.jobs.appendleft(job)
+                seat.come_back(job)
                 self._backlog.come(job.tenant, job.cost)
 
     def _transact(self, seat: Seat) -> bool:
@@ -418,7 +421,7 @@ class PostgresWriter:
         with self._lock:
             for job in list(seat.jobs):
                 if job.then is not None and now >= job.give_up_at:
-                    seat.jobs.remove(job)
+                    seat.leave(job)
                     self._backlog.go(job.tenant, job.cost)
                     late.append(job)
         for job in late:
