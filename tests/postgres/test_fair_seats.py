@@ -4,6 +4,7 @@ busy, is served a transaction at a time, and then it is another one's turn.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -112,6 +113,31 @@ def test_what_concerns_the_store_as_a_whole_has_turns_by_tenant(shared: Shared) 
         look("quiet")
     eventually(lambda: len(shared.served) == TOPICS + 1)
     assert shared.served.index("quiet") <= 2
+
+
+def test_readers_have_turns_by_tenant_at_the_connections(shared: Shared) -> None:
+    readers = shared.store._readers
+
+    def read(tenant: str) -> None:
+        with shared.store.read(tenant) as tx:
+            shared.served.append(tenant)
+            assert tx.tenant_find(tenant) is not None
+
+    def come(tenant: str, waiting: int) -> threading.Thread:
+        thread = threading.Thread(target=read, args=(tenant,))
+        thread.start()
+        eventually(lambda: readers._waiting.count == waiting)
+        return thread
+
+    with ExitStack() as stack:
+        for _ in range(readers.most):
+            stack.enter_context(readers.line())
+        came = [come("flood", number + 1) for number in range(TOPICS)]
+        came.append(come("quiet", TOPICS + 1))
+    for one in came:
+        one.join()
+    # Of those who are let in together it is chance who is first.
+    assert shared.served.index("quiet") <= readers.most + 1
 
 
 def test_the_one_that_fills_memory_is_told_busy_and_nobody_else(

@@ -75,7 +75,7 @@ class Embedded:
                 return self.store.join(tx, WRITES[kind], command)
             if kind in READS:
                 self.store.refresh(command)
-                with self.store.read() as reading:
+                with self.store.read(command.tenant) as reading:
                     return READS[kind](reading, command)
             return self.store.write(
                 WRITES[kind], command, tenant=command.tenant, cost=cost, deadline=deadline, publish_id=publish_id
@@ -119,7 +119,7 @@ class Embedded:
         """Looks at the store by a verb that is no operation of its own."""
         with SHIELD:
             self.store.refresh(command)
-            with self.store.read() as tx:
+            with self.store.read(getattr(command, "tenant", "")) as tx:
                 return verb(tx, command)
 
     def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:  # noqa: ARG002

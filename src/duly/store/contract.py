@@ -700,8 +700,8 @@ class Store(Protocol):
         """
         ...
 
-    def read(self) -> AbstractContextManager[Transaction]:
-        """A transaction that sees one moment and writes nothing."""
+    def read(self, tenant: str = "") -> AbstractContextManager[Transaction]:
+        """A transaction that sees one moment and writes nothing. Where these are few, tenants have them in turn."""
         ...
 
     def ticket(self, partitions: Sequence[int], *, here_only: bool = False) -> Any:

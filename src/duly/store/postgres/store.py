@@ -96,8 +96,8 @@ class PostgresStore:
         # Drawn and not counted: a standby that takes over may lack what was counted last.
         session = secrets.randbelow(2**62) + 1
         self._bell = NotifyBell(self.address.connect, f"duly.{self.address.schema}")
-        self._pool = Pool(self._open_line, _LINES_MAX, self._forget)
-        self._readers = Pool(self._open_line, _READERS_MAX, self._forget)
+        self._pool = Pool(self._open_line, _LINES_MAX, self._forget, self.weights)
+        self._readers = Pool(self._open_line, _READERS_MAX, self._forget, self.weights)
         self._sweeper = Sweeper(self.address.connect, self.address.schema, self.space)
         self._writer = PostgresWriter(
             self._pool,
@@ -185,9 +185,9 @@ class PostgresStore:
     # Reading
 
     @contextmanager
-    def read(self) -> Iterator[PostgresTransaction]:
+    def read(self, tenant: str = "") -> Iterator[PostgresTransaction]:
         try:
-            with self._readers.line() as line:
+            with self._readers.line(tenant) as line:
                 yield from self._reading(line)
         except LineLost as error:
             raise translate(error) from error
@@ -256,7 +256,7 @@ class PostgresStore:
         return False
 
     def _has_mail(self, tenant: str, topic: str) -> bool:
-        with self._readers.line() as line:
+        with self._readers.line(tenant) as line:
             return bool(line.ask(self._sql["has_mail"], {"tenant": tenant, "topic": topic}))
 
     def _take_in(self, tenant: str, topic: str) -> None:

@@ -320,7 +320,7 @@ class SqliteStore:
         return Transaction(self._writer, self.key, patience_s)
 
     @contextmanager
-    def read(self) -> Iterator[SqliteTransaction]:
+    def read(self, tenant: str = "") -> Iterator[SqliteTransaction]:  # noqa: ARG002
         if self._shared is not None and held_here(self.key):
             yield self._reading(self._shared)
             return
