@@ -45,7 +45,7 @@ def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
             with (
                 self.streams_open.one(),
                 caller_of(self.broker, context, self.check_staying) as caller,
-                self.streams_open.owned(caller.entry.known_tenant()),
+                self.streams_open.owned(caller.tenant),
             ):
                 return handler(self, caller, *given)
         except Left:

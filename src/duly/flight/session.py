@@ -83,7 +83,7 @@ class Session:
             # To ask gRPC takes 90 µs, a tenth of a publish: only when there was time to leave.
             if monotonic_s() - began > _LEAVES_S and self._caller.is_gone():
                 raise Left
-            with self._streams.sending(_size(answer, batch), self._entry.known_tenant()):
+            with self._streams.sending(_size(answer, batch), self._caller.tenant):
                 self._write(answer, batch)
         except BaseException as error:
             self._caller.give_back()
