@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import duly
@@ -388,3 +391,27 @@ def test_limits_are_changed_and_taken_away_while_messages_flow(
     assert q.describe_group("t", "g" if kind == "log" else "queue").gate is None
     q.update_topic("t", breaker=BREAKER)
     assert gate(q, kind).breaker == "closed", "what the one before knew is forgotten"
+
+
+def test_a_file_of_the_schema_before_opens_with_its_lanes_and_takes_limits(
+    tmp_path: Path, clock: duly.ManualClock
+) -> None:
+    path = tmp_path / "app.duly"
+    with duly.connect(path, clock=clock, consumer="w") as q:
+        make(q, "queue", lanes=duly.Lanes(rate=10))
+        fill(q, 20, "a")
+        claim(q, "queue").nack()
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute("DROP TABLE duly_gate; DROP INDEX duly_lane_broken; DROP INDEX duly_loose_fresh")
+        file.execute("ALTER TABLE duly_lane DROP COLUMN circuit; ALTER TABLE duly_lane DROP COLUMN circuit_state")
+        file.execute("UPDATE duly_meta SET value = '7' WHERE key = 'schema'")
+    with duly.connect(path, clock=clock, consumer="w") as q:
+        q.update_topic("t", max_in_flight=3, lanes=duly.Lanes(rate=10, breaker=BREAKER))
+        came: list[duly.Delivery] = []
+        for _ in range(30):
+            batch = claim(q, "queue")
+            assert len(batch) <= 3
+            came += batch
+            batch.ack()
+            clock.advance(0.1)
+        assert len({d.payload for d in came}) == 20
