@@ -22,9 +22,10 @@ def test_topic_is_made_described_and_listed(http: httpx.Client) -> None:
     assert http.get("/v1/topics").json() == {"topics": ["emails"], "next": None}
 
 
+BREAKER = {"failures": 0.25, "calls": 7, "window_ms": 5_000, "probe_ms": 500, "probe_max_ms": 30_000}
 SETTINGS = {
     "lease_ms": 1_234,
-    "retry": {"max_attempts": 3, "base_ms": 10, "cap_ms": 99, "shape": "linear", "jitter": "none"},
+    "retry": {"max_attempts": 3, "base_ms": 10, "cap_ms": 99, "shape": "linear", "jitter": "none", "budget": 0.25},
     "dead_letters": False,
     "ttl_ms": 60_001,
     "dedupe_ms": 7,
@@ -32,7 +33,7 @@ SETTINGS = {
     "archive": True,
     "rate_per_s": 2.5,
     "payload_bytes_max": 77,
-    "lanes": {"max_in_flight": 2, "rate_per_s": 0.5, "weights": {"acme*": 3.0}},
+    "lanes": {"max_in_flight": 2, "rate_per_s": 0.5, "weights": {"acme*": 3.0}, "breaker": BREAKER},
     "health": {
         "consumers": [2.0, 1.0],
         "undelivered": [1.0, 2.0],
@@ -40,6 +41,8 @@ SETTINGS = {
         "retry_ratio": [0.1, 0.5],
         "dead": [1.0, 9.0],
     },
+    "max_in_flight": 12,
+    "breaker": {**BREAKER, "calls": 8},
 }
 
 
@@ -179,9 +182,22 @@ def test_group_starts_where_it_was_told_to(http: httpx.Client, orders: str) -> N
 
 def test_group_is_changed_and_deleted(http: httpx.Client, orders: str) -> None:
     path = f"{orders}/groups/billing"
-    retry = {"max_attempts": 2, "base_ms": 1, "cap_ms": 2, "shape": "fixed", "jitter": "none"}
-    changed = http.patch(path, json={"lease_ms": 1_000, "retry": retry, "dead_letters": False}).json()["settings"]
-    assert changed == {"lease_ms": 1_000, "retry": retry, "dead_letters": False}
+    retry = {"max_attempts": 2, "base_ms": 1, "cap_ms": 2, "shape": "fixed", "jitter": "none", "budget": None}
+    limits = {"rate_per_s": 2.5, "max_in_flight": 3, "breaker": BREAKER}
+    wanted = {"lease_ms": 1_000, "retry": retry, "dead_letters": False, **limits}
+    changed = http.patch(path, json=wanted).json()
+    assert changed["settings"] == wanted
+    gate = {
+        "rate_per_s": 2.5,
+        "max_in_flight": 3,
+        "in_flight": 0,
+        "breaker": "closed",
+        "probe_at_ms": None,
+        "lanes": [],
+    }
+    assert changed["gate"] == {**gate, "lanes": []}
+    nothing = http.patch(path, json=dict.fromkeys(limits)).json()
+    assert nothing["gate"] is None
     assert http.patch(path, json={"lease_ms": None}).json()["settings"]["lease_ms"] is None
     problem(http.post(f"{orders}/groups", json={"name": "billing"}), 409, "group_exists")
     assert http.delete(path).status_code == 204

@@ -149,18 +149,24 @@ class TestTopics:
     def test_every_setting_of_a_queue_can_be_given_changed_and_switched_off(self, folder: Path) -> None:
         line = (
             "topics create line --kind queue --dedupe 1h --lane-weight acme=3 --lane-weight a=b=0.5 "
-            "--lane-max-in-flight 4 --lane-rate 2.5"
+            "--lane-max-in-flight 4 --lane-rate 2.5 --lane-breaker calls=5,probe=2s "
+            "--rate 100 --max-in-flight 50 --breaker on --retry-budget 0.1"
         )
         settings = ok(*line.split(), "--json").document["settings"]
         assert settings["dedupe"] == 3600
-        assert settings["lanes"] == {"max_in_flight": 4, "rate": 2.5, "weights": {"acme": 3, "a=b": 0.5}}
+        lanes = {"max_in_flight": 4, "rate": 2.5, "weights": {"acme": 3, "a=b": 0.5}}
+        assert settings["lanes"] == {**lanes, "breaker": asdict(duly.Breaker(calls=5, probe=2))}
+        assert (settings["rate"], settings["max_in_flight"], settings["retry"]["budget"]) == (100, 50, 0.1)
+        assert settings["breaker"] == asdict(duly.Breaker())
         text = ok("topics", "show", "line").out
-        for part in ("queue", "4 at once", "2.5 a second", "acme weighs 3", "1 h", "until settled"):
+        for part in ("queue", "4 at once", "2.5 a second", "acme weighs 3", "1 h", "until settled", "50 at once"):
             assert part in text
-        ok(*words("topics update line --dedupe none --lane-rate none --lane-max-in-flight none"))
+        ok(*words("topics update line --dedupe none --lane-rate none --lane-max-in-flight none --lane-breaker none"))
+        ok(*words("topics update line --rate none --max-in-flight none --breaker none --retry-budget none"))
         settings = topic("line")["settings"]
         assert settings["dedupe"] is None
-        assert settings["lanes"] == {"max_in_flight": None, "rate": None, "weights": {"acme": 3, "a=b": 0.5}}
+        assert (settings["rate"], settings["max_in_flight"], settings["breaker"]) == (None, None, None)
+        assert settings["lanes"] == {**lanes, "max_in_flight": None, "rate": None, "breaker": None}
 
 
 class TestGroups:

@@ -239,3 +239,41 @@ def test_the_client_publishes_the_limits() -> None:
 
     with duly.connect(":memory:") as q:
         assert q.limits() == published()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"failures": 0},
+        {"failures": 1.1},
+        {"failures": float("nan")},
+        {"calls": 0},
+        {"calls": 2.0},
+        {"window": 0},
+        {"window": None},
+        {"probe": 61},
+        {"probe_max": 0.5},
+        {"probe_max": 86_401},
+    ],
+    ids=str,
+)
+def test_a_bad_breaker_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(duly.InvalidArgument):
+        duly.Breaker(**bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"max_in_flight": 0}, {"max_in_flight": True}, {"breaker": 3}, {"rate": -1}, {"rate": float("nan")}],
+    ids=str,
+)
+def test_bad_limits_are_refused_of_topics_and_of_groups(bad: dict[str, Any]) -> None:
+    for settings in (lambda **given: duly.TopicSettings("log", **given), duly.GroupSettings):
+        with pytest.raises(duly.InvalidArgument):
+            settings(**bad)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 101, "1", True, float("nan")], ids=str)
+def test_a_bad_budget_of_retries_is_refused(bad: Any) -> None:
+    with pytest.raises(duly.InvalidArgument):
+        duly.RetryPolicy(budget=bad)

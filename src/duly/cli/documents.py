@@ -56,6 +56,7 @@ def group_document(group: GroupDescription) -> dict[str, Any]:
             for number, cursor in group.cursors.items()
         ],
         "consumers": [consumer_document(consumer) for consumer in group.consumers],
+        "gate": None if group.gate is None else asdict(group.gate),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..backoff import RetryPolicy
-from ..topic import GroupDescription, TopicSettings
+from ..topic import GateDescription, GroupDescription, GroupSettings, TopicSettings
 from .command import command, group
 from .documents import group_document
 from .options import ExistOk, Group, NewGroup, Topic
@@ -16,7 +16,7 @@ from .parse import moment, start
 from .session import Session
 from .settings import Given, group_given, merged, must_change
 from .text import human_span, plural
-from .topics import retry_text
+from .topics import limits_text, retry_text
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -115,8 +115,29 @@ def _facts(group: GroupDescription, settings: TopicSettings) -> dict[str, Cell]:
         "dead": group.dead,
         "lease": _whose(human_span(own.lease or settings.lease), own.lease),
         "retry": _whose(retry_text(retry), own.retry),
+        "deliveries": _deliveries(own, settings),
+        **_gate_facts(group.gate),
         "dead letters": _whose("kept" if kept else "dropped", own.dead_letters),
     }
+
+
+def _deliveries(own: GroupSettings, settings: TopicSettings) -> str:
+    rate = settings.rate if own.rate is None else own.rate
+    most = settings.max_in_flight if own.max_in_flight is None else own.max_in_flight
+    has_own = own.rate or own.max_in_flight or own.breaker
+    return _whose(limits_text(rate, most, own.breaker or settings.breaker), has_own)
+
+
+def _gate_facts(gate: GateDescription | None) -> dict[str, Cell]:
+    """What of its limits is not as usual."""
+    if gate is None:
+        return {}
+    facts: dict[str, Cell] = {}
+    if gate.breaker != "closed":
+        facts["breaker"] = gate.breaker if gate.rate is None else f"{gate.breaker}, {gate.rate:.3g} a second"
+    if gate.lanes:
+        facts["lanes with breakers"] = ", ".join(f"{lane.lane or '(default)'} {lane.state}" for lane in gate.lanes)
+    return facts
 
 
 def _whose(text: str, own: object) -> str:

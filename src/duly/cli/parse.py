@@ -6,14 +6,14 @@ Each raises typer.BadParameter, which names the option and exits with 2.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 
 import typer
 
 from ..clock import SystemClock, from_ms
-from ..topic import Health
+from ..topic import Breaker, Health
 
 # What "none" is read as where a setting can be switched off: no duration or size is negative.
 NONE = -1
@@ -73,6 +73,21 @@ def count_or_none(text: str) -> int:
     if isinstance(number, float):
         raise typer.BadParameter(f"{text!r} is not a whole number. Write 1000, or none.")
     return number
+
+
+def breaker_or_none(text: str) -> Breaker | int:
+    """A breaker: `on`, its settings as `failures=0.5,calls=20,window=10s,probe=1s,probe_max=60s`, or `none`."""
+    word = text.strip().lower()
+    if word in ("none", "on"):
+        return NONE if word == "none" else Breaker()
+    given: dict[str, float | int] = {}
+    for pair in word.split(","):
+        name, _, value = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in _BREAKER:
+            raise typer.BadParameter(f"{text!r} is no breaker. Write on, none, or failures=0.5,calls=20,window=10s.")
+        given[name] = _BREAKER[name](value)
+    return Breaker(**given)  # type: ignore[arg-type]
 
 
 def moment(text: str) -> datetime:
@@ -189,3 +204,12 @@ def headers(pairs: Sequence[str]) -> dict[str, str] | None:
             raise typer.BadParameter(f"The header {name!r} is given twice.", param_hint="'--header'")
         found[name] = value
     return found or None
+
+
+_BREAKER: dict[str, Callable[[str], float | int]] = {
+    "failures": number_or_none,
+    "calls": count_or_none,
+    "window": duration,
+    "probe": duration,
+    "probe_max": duration,
+}

@@ -15,10 +15,21 @@ import typer
 from ..backoff import RetryPolicy
 from ..topic import Health, Lanes, Retention
 from .command import with_parts
-from .parse import NONE, duration, duration_or_none, number_or_none, size, size_or_none, thresholds, weights
+from .parse import (
+    NONE,
+    breaker_or_none,
+    count_or_none,
+    duration,
+    duration_or_none,
+    number_or_none,
+    size,
+    size_or_none,
+    thresholds,
+    weights,
+)
 
 Given = dict[str, Any]
-_RETRIES, _RETENTION, _QUEUES = "Retries", "Retention", "Queues"
+_RETRIES, _RETENTION, _QUEUES, _LIMITS = "Retries", "Retention", "Queues", "Limits of deliveries"
 
 
 class Shape(StrEnum):
@@ -76,6 +87,15 @@ def retry_given(
         Jitter | None,
         typer.Option(rich_help_panel=_RETRIES, metavar="JITTER", help="full draws waits at random, none does not."),
     ] = None,
+    retry_budget: Annotated[
+        Any,
+        typer.Option(
+            parser=number_or_none,
+            metavar="SHARE",
+            rich_help_panel=_RETRIES,
+            help="Retries are at most this share of fresh deliveries: 0.1, or none.",
+        ),
+    ] = None,
 ) -> Given:
     """The retry policy's fields that were given."""
     return given_of(
@@ -84,6 +104,7 @@ def retry_given(
         cap=backoff_cap,
         shape=None if backoff_shape is None else str(backoff_shape),
         jitter=None if backoff_jitter is None else str(backoff_jitter),
+        budget=retry_budget,
     )
 
 
@@ -152,15 +173,61 @@ def lanes_given(
             help="How many of a lane are delivered a second, or none.",
         ),
     ] = None,
+    lane_breaker: Annotated[
+        Any,
+        typer.Option(
+            parser=breaker_or_none,
+            metavar="BREAKER",
+            rich_help_panel=_QUEUES,
+            help="When a lane of which most deliveries fail gets only probes: on, failures=0.5,calls=20, or none.",
+        ),
+    ] = None,
 ) -> Given:
     """The lanes' fields that were given."""
-    return given_of(weights=weights(lane_weight or []), max_in_flight=lane_max_in_flight, rate=lane_rate)
+    return given_of(
+        weights=weights(lane_weight or []), max_in_flight=lane_max_in_flight, rate=lane_rate, breaker=lane_breaker
+    )
+
+
+def limits_given(
+    rate: Annotated[
+        Any,
+        typer.Option(
+            parser=number_or_none,
+            metavar="RATE",
+            rich_help_panel=_LIMITS,
+            help="How many are delivered a second to a group, or none.",
+        ),
+    ] = None,
+    max_in_flight: Annotated[
+        Any,
+        typer.Option(
+            parser=count_or_none,
+            metavar="COUNT",
+            rich_help_panel=_LIMITS,
+            help="How many a group has claimed and not settled at once, or none.",
+        ),
+    ] = None,
+    breaker: Annotated[
+        Any,
+        typer.Option(
+            parser=breaker_or_none,
+            metavar="BREAKER",
+            rich_help_panel=_LIMITS,
+            help="When a group of which most deliveries fail gets only probes: "
+            "on, failures=0.5,calls=20,window=10s,probe=1s,probe_max=60s, or none.",
+        ),
+    ] = None,
+) -> Given:
+    """What limits deliveries, as far as it was given."""
+    return given_of(rate=rate, max_in_flight=max_in_flight, breaker=breaker)
 
 
 def _topic_given(
     retry: Given,
     retention: Given,
     lanes: Given,
+    limits: Given,
     lease: Lease = None,
     ttl: Annotated[
         float | None,
@@ -205,15 +272,24 @@ def _topic_given(
         archive=archive,
         dedupe=dedupe,
     )
-    return {**given, "retry": retry, "retention": retention, "lanes": lanes, "health": thresholds(health or [])}
+    return {
+        **given,
+        **limits,
+        "retry": retry,
+        "retention": retention,
+        "lanes": lanes,
+        "health": thresholds(health or []),
+    }
 
 
-def _group_given(retry: Given, lease: Lease = None, dead_letters: DeadLetters = None) -> Given:
-    return {**given_of(lease=lease, dead_letters=dead_letters), "retry": retry}
+def _group_given(retry: Given, limits: Given, lease: Lease = None, dead_letters: DeadLetters = None) -> Given:
+    return {**given_of(lease=lease, dead_letters=dead_letters), **limits, "retry": retry}
 
 
-topic_given = with_parts(_topic_given, retry=retry_given, retention=retention_given, lanes=lanes_given)
-group_given = with_parts(_group_given, retry=retry_given)
+topic_given = with_parts(
+    _topic_given, retry=retry_given, retention=retention_given, lanes=lanes_given, limits=limits_given
+)
+group_given = with_parts(_group_given, retry=retry_given, limits=limits_given)
 
 
 def merged(

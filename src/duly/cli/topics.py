@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..backoff import RetryPolicy
-from ..topic import Health, Lanes, TopicDescription, TopicSettings
+from ..topic import Breaker, Health, Lanes, TopicDescription, TopicSettings
 from .command import command, group
 from .documents import topic_document
 from .options import ExistOk, NewTopic, Topic
@@ -114,6 +114,7 @@ def _facts(topic: TopicDescription) -> dict[str, Cell]:
         "groups": ", ".join(topic.groups) or "none",
         "lease": human_span(settings.lease),
         "retry": retry_text(settings.retry),
+        "deliveries": limits_text(settings.rate, settings.max_in_flight, settings.breaker),
         "dead letters": "kept" if settings.dead_letters else "dropped",
         "ttl": human_span(settings.ttl),
         "retention": _retention_text(settings),
@@ -138,6 +139,7 @@ def _lanes_text(lanes: Lanes) -> str:
     limits = [
         None if lanes.max_in_flight is None else f"{lanes.max_in_flight:,} at once",
         None if lanes.rate is None else f"{lanes.rate:g} a second",
+        None if lanes.breaker is None else breaker_text(lanes.breaker),
         *(f"{lane} weighs {weight:g}" for lane, weight in lanes.weights.items()),
     ]
     return ", ".join(limit for limit in limits if limit) or "share alike"
@@ -146,7 +148,24 @@ def _lanes_text(lanes: Lanes) -> str:
 def retry_text(retry: RetryPolicy) -> str:
     """A retry policy in a sentence."""
     waits = f"{retry.shape} from {human_span(retry.base)} to {human_span(retry.cap)}"
-    return f"{plural(retry.max_attempts, 'attempt')}, {waits}"
+    budget = "" if retry.budget is None else f", at most {retry.budget:g} of fresh deliveries"
+    return f"{plural(retry.max_attempts, 'attempt')}, {waits}{budget}"
+
+
+def breaker_text(breaker: Breaker) -> str:
+    """A breaker in a sentence."""
+    span = human_span(breaker.window)
+    return f"only probes once {breaker.failures:.0%} of {breaker.calls:,} failed in {span}"
+
+
+def limits_text(rate: float | None, max_in_flight: int | None, breaker: Breaker | None) -> str:
+    """What limits a group's deliveries, in a sentence."""
+    limits = [
+        None if rate is None else f"{rate:g} a second",
+        None if max_in_flight is None else f"{max_in_flight:,} at once",
+        None if breaker is None else breaker_text(breaker),
+    ]
+    return ", ".join(limit for limit in limits if limit) or "no limits"
 
 
 def _retention_text(settings: TopicSettings) -> str:
@@ -171,6 +190,7 @@ def _state(topic: TopicDescription) -> str:
         "duly topics update orders --lease 2m --max-attempts 5",
         "duly topics update orders --retention-age none",
         "duly topics update emails --lane-weight acme=3 --lane-weight globex=1",
+        "duly topics update emails --rate 100 --breaker on --retry-budget 0.1",
         "duly topics update orders --health dead=1,10 --health oldest_age=1m,5m",
     ],
     given=topic_given,

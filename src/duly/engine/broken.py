@@ -1,8 +1,8 @@
 """Lanes with breakers: what a claim may pass over, and what the breakers hear of (gate.py, limited.py).
 
-What had been made ready of a lane before its breaker opened goes back to its lane when a claim comes to it, a row at a
-time and never all at once; so a lane whose breaker is not closed knows what it made ready since (`Circuit.passes`). With
-`max_in_flight=1` there is nothing of the kind: the message that holds the slot is the probe.
+What had been made ready of a lane before its breaker opened goes back to its lane when a claim comes to it, a row at
+a time and never all at once; so a lane whose breaker is not closed knows what it made ready since (`Circuit.passes`).
+With `max_in_flight=1` there is nothing of the kind: the message that holds the slot is the probe.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from ..store.contract import GroupRow, LaneRow, LeaseRow, TopicRow, Transaction
 from ..topic import LaneBreaker
 from .entries import Entries
 from .gate import CLOSED, OPEN, RAMP, STATES, Circuit, judged, probing, told, unanswered
-from .gates import tell_circuit
-from .limited import breaker_of, circuit_of, enter, free, keeps_slot, with_circuit
-from .lookup import messages_at
+from .limited import breaker_of, circuit_of, enter, free, keeps_slot, lane_name, tell_lane, with_circuit
 from .queue_lease import keys_of
 
 
@@ -77,29 +75,28 @@ class LaneOutcomes:
         self._alone = row.alone
 
     def acked(self, indexes: Iterable[int]) -> None:
+        """They are done."""
         for lane, members in self._by_lane(indexes).items():
             self._tell(lane, members, acked=len(members))
 
     def failed(self, indexes: Iterable[int], *, expired: bool = False) -> tuple[dict[int, int], set[int]]:
-        """How long a probe has to wait, by its index, and those whose lane was open: no attempt is used."""
+        """How long some have to wait at least, by index, and those whose lane was open: no attempt is used."""
         rests: dict[int, int] = {}
         spared: set[int] = set()
         for lane, members in self._by_lane(indexes).items():
             before, after = self._tell(lane, members, failed=1 if expired else len(members))
-            for index in members if before.state == OPEN else ():
-                is_probe = self._offsets[index] == before.probe
-                if is_probe:
-                    rests[index] = self._rest_ms(after)
-                # One that ran alone, and took its consumer with it: see gate.py.
-                if not (expired and is_probe and self._alone):
+            for index in members:
+                is_probe = before.state == OPEN and self._offsets[index] == before.probe
+                if keeps_slot(self._topic) and after.state == OPEN:
+                    # It holds its lane's slot: it is the next probe.
+                    rests[index] = math.ceil(after.probe_at - self._tx.now_ms)
+                elif is_probe and after.state == OPEN:
+                    # Until it has been another's turn.
+                    rests[index] = math.ceil(2 * after.wait_ms)
+                # One that ran alone, and took its consumer with it, uses its attempt: see gate.py.
+                if before.state == OPEN and not (expired and is_probe and self._alone):
                     spared.add(index)
         return rests, spared
-
-    def _rest_ms(self, circuit: Circuit) -> int:
-        if circuit.state != OPEN:
-            return 0
-        # What holds its lane's slot is the next probe, too; else it is another's turn before.
-        return math.ceil(circuit.probe_at - self._tx.now_ms if keeps_slot(self._topic) else 2 * circuit.wait_ms)
 
     def ended(self, indexes: Iterable[int]) -> None:
         """They are held no longer, and that says nothing of their destinations."""
@@ -124,29 +121,20 @@ class LaneOutcomes:
         assert self._topic.settings.lanes is not None
         row = tx.lane(self._topic.tenant_id, self._partition, lane) or LaneRow(self._partition, lane)
         rate = self._topic.settings.lanes.rate
-        before = judged(circuit_of(row), breaker, tx.now_ms, rate)
+        known = circuit_of(row)
+        before = judged(known, breaker, tx.now_ms, rate)
         probe = before.probe in {self._offsets[index] for index in members}
         after = told(before, breaker, tx.now_ms, acked=acked, failed=failed, probe=probe, rate=rate)
         if row.look_at is None or after.state != before.state or after.probe != before.probe:
             row = replace(row, look_at=tx.now_ms)
         tx.lane_put(self._topic.tenant_id, with_circuit(row, after))
-        if after.state != before.state:
-            tx.aftermath.rings.add(self._partition)
-            if CLOSED in (before.state, after.state) or after.state == OPEN:
-                name = lane_name(tx, self._topic, self._partition, self._offsets[members[0]])
-                tell_circuit(tx, self._topic, self._group, before, after, lane=name)
+        tell_lane(tx, self._topic, self._group, self._partition, self._offsets[members[0]], known, after)
         return before, after
 
 
 def lane_outcomes(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRow) -> LaneOutcomes | None:
     """Who is to hear of what becomes of a lease's messages, if lanes have breakers."""
     return None if breaker_of(topic) is None else LaneOutcomes(tx, topic, group, row)
-
-
-def lane_name(tx: Transaction, topic: TopicRow, partition: int, offset: int) -> str:
-    """What the lane of a message is called; "" is the default lane."""
-    names = messages_at(tx, topic.tenant_id, partition, [offset]).values("lane")
-    return "" if names is None or names[0] is None else str(names[0])
 
 
 def broken_lanes(tx: Transaction, topic: TopicRow, most: int) -> list[LaneBreaker]:

@@ -1,8 +1,8 @@
 """A gate: how many messages a claim may have now, and when to look again. Values in, values out; no store, no clock.
 
 A *gate* stands before a group, and before each lane of a queue whose lanes have limits. It counts tokens (`rate`),
-retries (`RetryPolicy.budget`) and outcomes (`Breaker`); slots (`max_in_flight`) are counted by whoever asks. Moments are
-milliseconds of the store's clock, in floats: at 3,000 a second a token takes a third of one.
+retries (`RetryPolicy.budget`) and outcomes (`Breaker`); slots (`max_in_flight`) are counted by whoever asks. Moments
+are milliseconds of the store's clock, in floats: at 3,000 a second a token takes a third of one.
 
 **Tokens.** `next_at` says when the next is there. What lies behind now is saved up, at most `SAVED_MS` of it: whoever
 comes late by less loses nothing, and whoever comes after a pause gets no burst. In any ten seconds that is one part in
@@ -20,8 +20,8 @@ paid for stays due, in its order, and is handed out as credit comes.
       ▲                                                │  └───┘
       │ the rate is what it was                        │ the probe was acked
       └────────────────────── RAMP ◀───────────────────┘
-                             │    ▲                      each second: + a thirtieth, or, if failures reach the share,
-                             └────┘                      one half; below half of a thirtieth it is OPEN again
+                             │    ▲                      each second: + a step (a thirtieth, at least one a second),
+                             └────┘                      or half, if failures reach the share; below half a step OPEN
 
 OPEN lets one message at a time through, the probe. It alone decides: what was on its way before says nothing of how
 things are now. An ack is a success; a nack and a lease that runs out are failures (a lease one failure, however many
@@ -125,8 +125,7 @@ def tokens(next_at: float, rate: float, now_ms: float) -> tuple[int, float]:
     if now_ms - next_at >= max(gap_ms, SAVED_MS):
         # Nobody asked for long: not late, but the first of a new row.
         next_at = now_ms - max(0.0, SAVED_MS - gap_ms)
-    # A rate that was raised holds at once.
-    next_at = min(max(next_at, now_ms - SAVED_MS), now_ms + gap_ms)
+    next_at = max(next_at, now_ms - SAVED_MS)
     return (int((now_ms - next_at) * rate / 1000.0 + 1e-6) + 1 if next_at <= now_ms else 0), next_at
 
 
@@ -168,6 +167,18 @@ def room(gate: Gate, terms: Terms, now_ms: float, *, in_flight: int = 0, free_at
     if not retries and now_ms >= gate.retry_at:
         retries = 1
     return Room(most, retries, look_at, gate.retry_at)
+
+
+def as_set(gate: Gate, terms: Terms, now_ms: float) -> Gate:
+    """The gate as what is set for it now, and time, have it."""
+    if terms.breaker is not None:
+        circuit = judged(gate.circuit, terms.breaker, now_ms, terms.rate)
+        gate = gate if circuit is gate.circuit else replace(gate, circuit=circuit)
+    rate = rate_of(gate.circuit, terms.rate)
+    if rate is not None and gate.next_at > now_ms + 1000.0 / rate:
+        # A rate that was raised holds at once.
+        gate = replace(gate, next_at=now_ms + 1000.0 / rate)
+    return gate
 
 
 def spent(gate: Gate, terms: Terms, now_ms: float, *, count: int, fresh: int = 0, again: int = 0) -> Gate:
@@ -248,12 +259,17 @@ def judged(circuit: Circuit, breaker: Breaker, now_ms: float, rate: float | None
     )
     if not outcomes:
         return circuit
-    step = circuit.target / STEPS
+    step = _step(circuit.target)
     if bad:
         halved = circuit.rate / 2
         return _opened(circuit, breaker, now_ms, circuit.target) if halved < step / 2 else replace(circuit, rate=halved)
     risen = circuit.rate + step
     return Circuit() if risen >= circuit.target else replace(circuit, rate=risen)
+
+
+def _step(target: float) -> float:
+    """What a ramp begins with and grows by: one a second is no storm."""
+    return max(target / STEPS, min(target, 1.0))
 
 
 def is_blank(circuit: Circuit, breaker: Breaker | None, now_ms: float) -> bool:
@@ -269,7 +285,7 @@ def _ramping(circuit: Circuit, now_ms: float) -> Circuit:
     return Circuit(
         RAMP,
         wait_ms=circuit.wait_ms,
-        rate=circuit.target / STEPS,
+        rate=_step(circuit.target),
         target=circuit.target,
         judge_at=now_ms + _STEP_MS,
         passes=circuit.passes,

@@ -25,7 +25,7 @@ from .gate import (
     Gate,
     Room,
     Terms,
-    judged,
+    as_set,
     probing,
     rate_of,
     room,
@@ -144,13 +144,9 @@ class Passage:
             open_ = self.tx.leases_open(self.topic.tenant_id, partitions, self.group.id, self.tx.now_ms)
             self._in_flight, self._free_at = open_
             self._counted = True
-        gate, breaker = self.gate, self.terms.breaker
-        if breaker is not None:
-            circuit = judged(gate.circuit, breaker, self.tx.now_ms, self.terms.rate)
-            if circuit != gate.circuit:
-                gate = replace(gate, circuit=circuit)
-                set_gate(self.tx, self.topic, self.group, gate)
         now = self.tx.now_ms
+        gate = as_set(self.gate, self.terms, now)
+        set_gate(self.tx, self.topic, self.group, gate)
         self.room = room(gate, self.terms, now, in_flight=self._in_flight, free_at=self._free_at)
 
     def take(self, count: int, *, fresh: int, again: int, until: int) -> None:

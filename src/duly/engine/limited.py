@@ -22,9 +22,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ..store.contract import LaneRow, LooseRow, TopicRow, Transaction, WaitRow
+from ..store.contract import GroupRow, LaneRow, LooseRow, TopicRow, Transaction, WaitRow
 from ..topic import Breaker
 from .entries import Entries, make_entries
+from .find import find_group
 from .gate import (
     CLOSED,
     OPEN,
@@ -39,6 +40,8 @@ from .gate import (
     shut_until,
     tokens,
 )
+from .gates import tell_circuit
+from .lookup import messages_at
 
 _decode = msgspec.msgpack.Decoder(Circuit).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -130,7 +133,8 @@ def _admit_lane(tx: Transaction, topic: TopicRow, partition: int, row: LaneRow) 
     lanes = topic.settings.lanes
     assert lanes is not None
     now, breaker = tx.now_ms, lanes.breaker
-    circuit = Circuit() if breaker is None else judged(circuit_of(row), breaker, now, lanes.rate)
+    known = Circuit() if breaker is None else circuit_of(row)
+    circuit = known if breaker is None else judged(known, breaker, now, lanes.rate)
     slots = 1000 if lanes.max_in_flight is None else lanes.max_in_flight - row.in_flight
     held_until = None
     if circuit.state == OPEN:
@@ -140,11 +144,14 @@ def _admit_lane(tx: Transaction, topic: TopicRow, partition: int, row: LaneRow) 
         slots = min(slots, PASSES_MAX - len(circuit.passes))
     rate, next_at = rate_of(circuit, lanes.rate), row.next_at
     if rate is not None:
-        there, next_at = tokens(next_at, rate, now)
+        # One that was raised holds at once.
+        there, next_at = tokens(min(next_at, now + 1000.0 / rate), rate, now)
         slots = min(slots, there)
     slots = min(max(slots, 0), 1000)
     heads = tx.lane_wait_heads(topic.tenant_id, partition, row.lane, slots + 1)
     taken, more = heads[:slots], len(heads) > slots
+    if circuit.state != known.state and heads:
+        tell_lane(tx, topic, find_group(tx, topic, ""), partition, heads[0].offset, known, circuit)
     for wait in taken:
         tx.lane_wait_delete(topic.tenant_id, wait)
     if rate is not None:
@@ -191,3 +198,19 @@ def with_circuit(row: LaneRow, circuit: Circuit) -> LaneRow:
     """The row with another circuit."""
     plain = circuit == Circuit()
     return replace(row, circuit=None if plain else _encode(circuit), circuit_state=circuit.state)
+
+
+def tell_lane(
+    tx: Transaction, topic: TopicRow, group: GroupRow, partition: int, offset: int, before: Circuit, after: Circuit
+) -> None:
+    """Tells that the breaker of a message's lane opened, or closed after all; those who wait look again."""
+    if before.state != after.state:
+        tx.aftermath.rings.add(partition)
+        if after.state != RAMP:
+            tell_circuit(tx, topic, group, before, after, lane=lane_name(tx, topic, partition, offset))
+
+
+def lane_name(tx: Transaction, topic: TopicRow, partition: int, offset: int) -> str:
+    """What the lane of a message is called; "" is the default lane."""
+    names = messages_at(tx, topic.tenant_id, partition, [offset]).values("lane")
+    return "" if names is None or names[0] is None else str(names[0])
