@@ -65,7 +65,8 @@ def test_a_rate_that_was_raised_holds_at_once() -> None:
 
 def test_all_that_limits_has_to_let_a_message_through() -> None:
     terms = Terms(rate=100, max_in_flight=3)
-    assert room(Gate(), terms, NOW, in_flight=1).most == 2
+    assert room(Gate(), terms, NOW).most == 1, "nothing is saved up at the beginning"
+    assert room(Gate(NOW - 50), terms, NOW, in_flight=1).most == 2
     shut = room(spent(Gate(), terms, NOW, count=10), terms, NOW, in_flight=3, free_at=NOW + 5_000)
     assert (shut.most, shut.look_at) == (0, NOW + 5_000)
     assert room(Gate(), Terms(), NOW).most == ENDLESS

@@ -214,8 +214,7 @@ def limits_given(
             parser=breaker_or_none,
             metavar="BREAKER",
             rich_help_panel=_LIMITS,
-            help="When a group of which most deliveries fail gets only probes: "
-            "on, failures=0.5,calls=20,window=10s,probe=1s,probe_max=60s, or none.",
+            help="When a group of which most deliveries fail gets only probes: on, failures=0.5,calls=20, or none.",
         ),
     ] = None,
 ) -> Given:

@@ -5,9 +5,9 @@ retries (`RetryPolicy.budget`) and outcomes (`Breaker`); slots (`max_in_flight`)
 are milliseconds of the store's clock, in floats: at 3,000 a second a token takes a third of one.
 
 **Tokens.** `next_at` says when the next is there. What lies behind now is saved up, at most `SAVED_MS` of it: whoever
-comes late by less loses nothing, and whoever comes after a pause gets no burst. In any ten seconds that is one part in
-a hundred too many, and one token. A gate that is shut is looked at again when there is a token, or, where they come
-faster, when `GATHER_MS` of them have gathered: else every claim would be of one message.
+comes late by less loses nothing, and whoever comes after a pause gets no burst. In any ten seconds that is at most
+three in two hundred too many, and one token. A gate that is shut is looked at again when there is a token, or, where
+they come faster, when `GATHER_MS` of them have gathered: else every claim would be of one message.
 
 **Retries** are paid for by fresh deliveries: each adds `budget` to a credit, a retry takes one of it. A credit fades
 within ten seconds, so nobody saves up a storm. Where there is none, a retry a second goes nevertheless. What is not
@@ -49,8 +49,8 @@ from ..topic import Breaker
 
 CLOSED, OPEN, RAMP = 0, 1, 2
 STATES = ("closed", "open", "ramp")
-# So much of a rate is saved up for whoever comes late: half of what ten seconds may be off.
-SAVED_MS = 100.0
+# So much of a rate is saved up for whoever comes late: of the 200 that ten seconds may be off.
+SAVED_MS = 150.0
 # So long tokens are left to gather.
 GATHER_MS = 20.0
 ENDLESS = 2**40
@@ -122,8 +122,10 @@ class Room(msgspec.Struct, frozen=True):
 def tokens(next_at: float, rate: float, now_ms: float) -> tuple[int, float]:
     """How many tokens are there, and the moment from which on they count."""
     gap_ms = 1000.0 / rate
+    if not next_at:
+        return 1, now_ms
     if now_ms - next_at >= max(gap_ms, SAVED_MS):
-        # Nobody asked for long: not late, but the first of a new row.
+        # Nobody asked for long.
         next_at = now_ms - max(0.0, SAVED_MS - gap_ms)
     next_at = max(next_at, now_ms - SAVED_MS)
     return (int((now_ms - next_at) * rate / 1000.0 + 1e-6) + 1 if next_at <= now_ms else 0), next_at

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from ..store.contract import WAITING, GroupRow, LeaseRow, TopicRow, Transaction
+from .gates import outcomes
 from .lease import live_offsets, over
 from .queue_settle import QueueSettling
 from .record import of_lease, record
@@ -23,6 +24,9 @@ def _release_log(tx: Transaction, topic: TopicRow, group: GroupRow, row: LeaseRo
     tx.lease_delete(row.tenant_id, row.id)
     free = replace(row, state=WAITING, attempts=row.attempts - 1, suspect=False, alone=False, consumer="")
     tx.lease_insert(replace(over(free, live_offsets(row)), due_at=tx.now_ms))
+    breaker = outcomes(tx, topic, group)
+    if breaker is not None:
+        breaker.ended(row)
     record(tx, topic, "released", group=group.name, consumer=row.consumer, **of_lease(row))
     tx.aftermath.rings.add(row.partition)
     return row.live

@@ -6,6 +6,7 @@ CREATE TABLE gate (
     state BYTEA NOT NULL,
     PRIMARY KEY (grp, n)
 );
+ALTER TABLE gate SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.0);
 
 -- A lane's breaker; circuit_state 0: it is closed.
 ALTER TABLE lane ADD COLUMN circuit BYTEA;

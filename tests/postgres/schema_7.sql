@@ -1,0 +1,949 @@
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET client_encoding = 'UTF8';
+SET standard_conforming_strings = on;
+SELECT pg_catalog.set_config('search_path', '', false);
+SET check_function_bodies = false;
+SET xmloption = content;
+SET client_min_messages = warning;
+SET row_security = off;
+CREATE SCHEMA frozen;
+CREATE FUNCTION frozen.end_leases(of_partition bigint, ended bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    one BIGINT;
+BEGIN
+    FOREACH one IN ARRAY ended LOOP
+        DELETE FROM lease WHERE partition = of_partition AND id = one;
+    END LOOP;
+END
+$$;
+CREATE FUNCTION frozen.enter(space integer, topic_id bigint, floor xid8, OUT now_us bigint, OUT n bigint, OUT session bigint, OUT next_id bigint, OUT definitions text, OUT has_mail boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(space, topic_id::INTEGER);
+    SELECT t.n, t.session, t.next_id INTO n, session, next_id
+      FROM turn AS t WHERE t.topic = topic_id ORDER BY t.n DESC LIMIT 1;
+    SELECT m.value INTO definitions FROM meta AS m WHERE m.key = 'definitions';
+    has_mail := EXISTS (SELECT 1 FROM inbox AS i WHERE i.topic = topic_id AND i.xid >= floor);
+    now_us := (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
+END
+$$;
+CREATE FUNCTION frozen.guard(space integer, topic_id bigint, at_n bigint, at_session bigint, at_definitions text, floor xid8, at_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    now_ms       BIGINT;
+    last_n       BIGINT;
+    last_session BIGINT;
+BEGIN
+    PERFORM pg_advisory_xact_lock(space, topic_id::INTEGER);
+    SELECT t.n, t.session INTO last_n, last_session
+      FROM turn AS t WHERE t.topic = topic_id ORDER BY t.n DESC LIMIT 1;
+    -- A time that was reckoned, and not read: never ahead of the store's, nor far behind it.
+    now_ms := trunc(extract(epoch FROM clock_timestamp()) * 1000)::BIGINT;
+    IF at_ms > now_ms OR at_ms < now_ms - 1000 OR last_n IS DISTINCT FROM at_n OR last_session IS DISTINCT FROM at_session
+       OR (SELECT m.value FROM meta AS m WHERE m.key = 'definitions') IS DISTINCT FROM at_definitions
+       OR EXISTS (SELECT 1 FROM inbox AS i WHERE i.topic = topic_id AND i.xid >= floor) THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU001';
+    END IF;
+END
+$$;
+CREATE FUNCTION frozen.own_leases(of_partition bigint, wanted bigint[], topic_id bigint, floor xid8) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    one BIGINT;
+    had BIGINT := 0;
+BEGIN
+    -- One by one: for several at once all of a partition are read, dead ones, too, because few are expected to be there.
+    FOREACH one IN ARRAY wanted LOOP
+        PERFORM 1 FROM lease WHERE partition = of_partition AND id = one FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            had := had + 1;
+        END IF;
+    END LOOP;
+    IF had <> cardinality(wanted)
+       OR EXISTS (SELECT 1 FROM inbox AS i
+                   WHERE i.topic = topic_id AND i.xid >= floor AND i.kind = 'settle'
+                     AND (i.leases IS NULL OR i.leases && wanted)) THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
+    END IF;
+END
+$$;
+CREATE FUNCTION frozen.own_leases_as(of_partition bigint, wanted bigint[], lives bigint[], marks bigint[], topic_id bigint, floor xid8) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    -- One by one: for several at once all of a partition are read, dead ones, too, because few are expected to be there.
+    FOR at IN 1 .. cardinality(wanted) LOOP
+        PERFORM 1
+           FROM lease
+          WHERE partition = of_partition
+            AND id = wanted[at]
+            AND live = lives[at]
+            AND marked = marks[at]
+            FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
+        END IF;
+    END LOOP;
+    IF EXISTS (SELECT 1
+                 FROM inbox AS i
+                WHERE i.topic = topic_id
+                  AND i.xid >= floor
+                  AND i.kind = 'settle'
+                  AND (i.leases IS NULL OR i.leases && wanted)) THEN
+        RAISE EXCEPTION 'things have changed' USING ERRCODE = 'DU002';
+    END IF;
+END
+$$;
+CREATE FUNCTION frozen.publish(topic text, payload bytea, key text DEFAULT NULL::text, headers jsonb DEFAULT NULL::jsonb, id text DEFAULT NULL::text, due timestamp with time zone DEFAULT NULL::timestamp with time zone, priority integer DEFAULT NULL::integer, lane text DEFAULT NULL::text, ttl interval DEFAULT NULL::interval, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, partition integer DEFAULT NULL::integer, publish_id text DEFAULT NULL::text, tenant text DEFAULT 'default'::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'frozen', 'pg_temp'
+    AS $_$
+DECLARE
+    target   RECORD;
+    drawn    TEXT := replace(gen_random_uuid()::TEXT, '-', '');
+    made     TEXT := coalesce(publish.id, '@t' || drawn);
+    due_ms   BIGINT;
+    ends_ms  BIGINT;
+    ttl_ms   BIGINT := (extract(epoch FROM publish.ttl) * 1000)::BIGINT;
+    now_ms   BIGINT := (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT;
+    -- ttl_ms_max and due_ms_ahead_max.
+    far_ms   CONSTANT BIGINT := 3653 * 86400000::BIGINT;
+BEGIN
+    SELECT t.id, t.settings::JSONB AS settings, (SELECT count(*) FROM part AS p WHERE p.topic = t.id) AS partitions,
+           n.state, coalesce((n.settings::JSONB ->> 'encrypt')::BOOLEAN, false)
+                    OR EXISTS (SELECT 1 FROM secret AS s WHERE s.tenant = n.id AND s.wrapped IS NULL) AS sealed
+      INTO target
+      FROM topic AS t JOIN tenant AS n ON n.id = t.tenant
+     WHERE n.name = publish.tenant AND t.name = publish.topic AND left(t.name, 1) <> '$';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'There is no topic %. Topics are never created by themselves.', quote_nullable(publish.topic)
+              USING ERRCODE = 'undefined_object';
+    END IF;
+    IF target.sealed THEN
+        RAISE EXCEPTION 'What % stores is encrypted, and SQL has no key: publish through a client of Duly''s, or a broker.',
+              quote_nullable(publish.tenant) USING ERRCODE = 'feature_not_supported';
+    END IF;
+    IF target.state <> 0 THEN
+        RAISE EXCEPTION 'The tenant % is suspended, or being deleted.', quote_nullable(publish.tenant)
+              USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    IF publish.payload IS NULL THEN
+        RAISE EXCEPTION 'The payload is NULL. Give bytes: convert_to(text, ''UTF8'').' USING ERRCODE = 'not_null_violation';
+    END IF;
+    IF octet_length(publish.payload) > (target.settings ->> 'payload_bytes_max')::BIGINT THEN
+        RAISE EXCEPTION 'The payload has % bytes; topic % takes %.', octet_length(publish.payload), publish.topic,
+              target.settings ->> 'payload_bytes_max' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    IF target.settings ->> 'kind' = 'log'
+       AND (publish.due IS NOT NULL OR publish.priority IS NOT NULL OR publish.lane IS NOT NULL) THEN
+        RAISE EXCEPTION 'due, priority and lane belong to queues; % is a log.', publish.topic
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF target.settings ->> 'kind' = 'queue' AND publish.partition IS NOT NULL THEN
+        RAISE EXCEPTION 'partition belongs to logs; % is a queue, which spreads by lane.', publish.topic
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.partition NOT BETWEEN 0 AND target.partitions - 1 THEN
+        RAISE EXCEPTION 'Topic % has % partitions, numbered from 0.', publish.topic, target.partitions
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.priority NOT BETWEEN 0 AND 65535 THEN
+        RAISE EXCEPTION 'A priority is 0 to 65535; got %.', publish.priority USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF target.settings #>> '{lanes,max_in_flight}' = '1' AND publish.priority <> 0 THEN
+        RAISE EXCEPTION 'The lanes of % run in order, one at a time: no priorities.', publish.topic
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.ttl IS NOT NULL AND publish.expires_at IS NOT NULL THEN
+        RAISE EXCEPTION 'Give ttl or expires_at, not both.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF ttl_ms NOT BETWEEN 1 AND far_ms THEN
+        RAISE EXCEPTION 'A ttl is a millisecond to 3653 days; got %.', publish.ttl USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF NOT isfinite(publish.due) OR NOT isfinite(publish.expires_at) THEN
+        RAISE EXCEPTION 'due and expires_at are moments; got infinity.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    due_ms := greatest((extract(epoch FROM publish.due) * 1000)::BIGINT, CASE WHEN publish.due IS NOT NULL THEN 0 END);
+    IF due_ms > now_ms + far_ms THEN
+        RAISE EXCEPTION 'due is more than 3653 days ahead: %.', publish.due USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.id LIKE '@%' OR publish.id = '' OR octet_length(publish.id) > 512
+       OR publish.key = '' OR octet_length(publish.key) > 1024
+       OR publish.lane = '' OR length(publish.lane) > 256 OR publish.lane ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'An id has 1 to 512 bytes and does not begin with @, a key 1 to 1024 bytes, a lane 1 to 256 characters.'
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF publish.publish_id LIKE '~%' OR publish.publish_id = '' OR length(publish.publish_id) > 128
+       OR publish.publish_id ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'A publish_id has 1 to 128 printable characters and does not begin with ~.'
+              USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF jsonb_typeof(publish.headers) <> 'object' OR EXISTS (
+           SELECT 1 FROM jsonb_each(CASE jsonb_typeof(publish.headers) WHEN 'object' THEN publish.headers END) AS h
+            WHERE jsonb_typeof(h.value) <> 'string') THEN
+        RAISE EXCEPTION 'headers is a JSON object of strings.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF (SELECT count(*) > 64 OR sum(octet_length(h.key) + octet_length(h.value)) > 16384
+          FROM jsonb_each_text(publish.headers) AS h) THEN
+        RAISE EXCEPTION 'A message has at most 64 headers, of 16384 bytes together.' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    ends_ms := CASE WHEN ttl_ms IS NULL THEN greatest((extract(epoch FROM publish.expires_at) * 1000)::BIGINT,
+                                                       CASE WHEN publish.expires_at IS NOT NULL THEN 0 END)
+                    ELSE greatest(coalesce(due_ms, now_ms), now_ms) + ttl_ms END;
+    INSERT INTO inbox (topic, kind, data, payload)
+    VALUES (target.id, 'sql', convert_to(jsonb_strip_nulls(jsonb_build_object(
+                'id', made, 'publish_id', coalesce(publish.publish_id, '~' || lpad(to_hex(now_ms), 11, '0') || drawn),
+                'key', publish.key, 'headers', publish.headers, 'lane', publish.lane, 'priority', publish.priority,
+                'due_at', due_ms, 'expires_at', ends_ms, 'partition', publish.partition))::TEXT, 'UTF8'),
+            publish.payload);
+    RETURN made;
+END
+$_$;
+SET default_tablespace = '';
+SET default_table_access_method = heap;
+CREATE TABLE frozen.agenda (
+    id bigint NOT NULL,
+    chore text NOT NULL COLLATE pg_catalog."C",
+    due_at_ms bigint NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.0');
+ALTER TABLE frozen.agenda ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.agenda_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.audit (
+    tenant bigint NOT NULL,
+    n bigint NOT NULL,
+    at_ms bigint NOT NULL,
+    entry bytea NOT NULL,
+    mac bytea NOT NULL
+);
+CREATE TABLE frozen.audit_head (
+    tenant bigint NOT NULL,
+    n bigint NOT NULL,
+    mac bytea NOT NULL,
+    seal bytea NOT NULL
+);
+CREATE TABLE frozen.block (
+    partition bigint NOT NULL,
+    base bigint NOT NULL,
+    count bigint NOT NULL,
+    bytes bigint NOT NULL,
+    published_at_ms bigint NOT NULL,
+    chunk bigint,
+    data bytea NOT NULL
+);
+ALTER TABLE ONLY frozen.block ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE TABLE frozen.chunk (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    data bytea NOT NULL
+);
+ALTER TABLE ONLY frozen.chunk ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE frozen.chunk ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.chunk_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.consumer (
+    tenant bigint NOT NULL,
+    grp bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    seen_at_ms bigint NOT NULL
+);
+CREATE TABLE frozen.cursor (
+    partition bigint NOT NULL,
+    grp bigint NOT NULL,
+    n bigint NOT NULL,
+    next_offset bigint NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.0');
+CREATE TABLE frozen.dead (
+    tenant bigint NOT NULL,
+    partition bigint NOT NULL,
+    grp bigint NOT NULL,
+    "offset" bigint NOT NULL,
+    buried_at_ms bigint NOT NULL,
+    attempts bigint NOT NULL,
+    reason bytea NOT NULL,
+    history bytea
+);
+CREATE TABLE frozen.done (
+    partition bigint NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    until_ms bigint NOT NULL
+);
+CREATE TABLE frozen.event (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    data bytea NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.02');
+ALTER TABLE ONLY frozen.event ALTER COLUMN data SET STORAGE EXTERNAL;
+ALTER TABLE frozen.event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.event_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.gate (
+    grp bigint NOT NULL,
+    n bigint NOT NULL,
+    state bytea NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.0');
+CREATE TABLE frozen.gone (
+    partition bigint NOT NULL,
+    base bigint NOT NULL,
+    until_ms bigint NOT NULL,
+    publishes bytea NOT NULL
+);
+CREATE TABLE frozen.grp (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    topic bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    settings text NOT NULL,
+    paused smallint DEFAULT 0 NOT NULL,
+    created_at_ms bigint NOT NULL
+);
+ALTER TABLE frozen.grp ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.grp_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.hole (
+    partition bigint NOT NULL,
+    run bigint NOT NULL,
+    seq bigint NOT NULL,
+    due_at_ms bigint NOT NULL,
+    late smallint NOT NULL
+);
+CREATE TABLE frozen.id_block (
+    topic bigint NOT NULL,
+    run bigint NOT NULL,
+    idx bigint NOT NULL,
+    first bigint NOT NULL,
+    data bytea NOT NULL
+);
+ALTER TABLE ONLY frozen.id_block ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE TABLE frozen.id_run (
+    id bigint NOT NULL,
+    topic bigint NOT NULL,
+    level bigint NOT NULL,
+    count bigint NOT NULL,
+    filter bytea NOT NULL
+);
+ALTER TABLE ONLY frozen.id_run ALTER COLUMN filter SET STORAGE EXTERNAL;
+CREATE SEQUENCE frozen.ids_by_thousand
+    START WITH 1000
+    INCREMENT BY 1000
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+CREATE TABLE frozen.ids_to (
+    partition bigint NOT NULL,
+    indexed_to bigint NOT NULL
+);
+CREATE TABLE frozen.inbox (
+    topic bigint NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    data bytea NOT NULL,
+    payload bytea,
+    leases bigint[]
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.02');
+ALTER TABLE frozen.inbox ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.inbox_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.job (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    topic bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    messages bigint NOT NULL,
+    duplicates bigint NOT NULL,
+    left_over bigint NOT NULL,
+    stages bytea,
+    expires_at_ms bigint NOT NULL
+);
+ALTER TABLE frozen.job ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.job_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.kept (
+    partition bigint NOT NULL,
+    "offset" bigint NOT NULL,
+    data bytea NOT NULL
+);
+ALTER TABLE ONLY frozen.kept ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE TABLE frozen.key (
+    id text NOT NULL,
+    tenant bigint NOT NULL,
+    principal text NOT NULL,
+    mac bytea NOT NULL,
+    note text NOT NULL,
+    created_at_ms bigint NOT NULL,
+    expires_at_ms bigint,
+    revoked_at_ms bigint,
+    used_at_ms bigint
+);
+CREATE TABLE frozen.lane (
+    partition bigint NOT NULL,
+    lane bigint NOT NULL,
+    in_flight bigint NOT NULL,
+    next_at_ms double precision NOT NULL,
+    look_at_ms bigint,
+    circuit bytea,
+    circuit_state bigint DEFAULT 0 NOT NULL
+);
+CREATE TABLE frozen.lane_wait (
+    partition bigint NOT NULL,
+    lane bigint NOT NULL,
+    priority bigint NOT NULL,
+    due_at_ms bigint NOT NULL,
+    "offset" bigint NOT NULL,
+    loose smallint NOT NULL
+);
+CREATE TABLE frozen.lease (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    partition bigint NOT NULL,
+    grp bigint NOT NULL,
+    due_at_ms bigint NOT NULL,
+    state smallint NOT NULL,
+    consumer text NOT NULL COLLATE pg_catalog."C",
+    claimed_at_ms bigint NOT NULL,
+    base bigint NOT NULL,
+    count bigint NOT NULL,
+    live bigint NOT NULL,
+    attempts bigint NOT NULL,
+    alone smallint NOT NULL,
+    suspect smallint NOT NULL,
+    marked smallint DEFAULT 0 NOT NULL,
+    offsets bytea,
+    settled bytea,
+    history bytea,
+    keys bytea
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.02');
+ALTER TABLE ONLY frozen.lease ALTER COLUMN offsets SET STORAGE EXTERNAL;
+ALTER TABLE ONLY frozen.lease ALTER COLUMN settled SET STORAGE EXTERNAL;
+ALTER TABLE ONLY frozen.lease ALTER COLUMN history SET STORAGE EXTERNAL;
+ALTER TABLE ONLY frozen.lease ALTER COLUMN keys SET STORAGE EXTERNAL;
+CREATE TABLE frozen.loose (
+    partition bigint NOT NULL,
+    "offset" bigint NOT NULL,
+    due_at_ms bigint NOT NULL,
+    waits smallint NOT NULL,
+    priority bigint NOT NULL,
+    lane bigint NOT NULL,
+    attempts bigint NOT NULL,
+    suspects bigint NOT NULL,
+    half bigint NOT NULL,
+    cancelled smallint NOT NULL,
+    slot smallint NOT NULL,
+    history bytea
+);
+ALTER TABLE ONLY frozen.loose ALTER COLUMN history SET STORAGE EXTERNAL;
+CREATE TABLE frozen.member (
+    name text NOT NULL,
+    seen_at_ms bigint NOT NULL,
+    facts text NOT NULL
+)
+WITH (fillfactor='50');
+CREATE TABLE frozen.meta (
+    key text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL
+);
+CREATE TABLE frozen.part (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    topic bigint,
+    number bigint NOT NULL,
+    first_offset bigint DEFAULT 0 NOT NULL,
+    next_offset bigint DEFAULT 0 NOT NULL,
+    published_at_ms bigint DEFAULT 0 NOT NULL,
+    archived_to bigint DEFAULT 0 NOT NULL,
+    archive_from bigint DEFAULT 0 NOT NULL,
+    look_at_ms bigint
+);
+ALTER TABLE frozen.part ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.part_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.principal (
+    tenant bigint NOT NULL,
+    name text NOT NULL,
+    grants text NOT NULL,
+    certificates text NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at_ms bigint NOT NULL
+);
+CREATE TABLE frozen.queue (
+    partition bigint NOT NULL,
+    n bigint NOT NULL,
+    absorbed_to bigint NOT NULL,
+    taken bytea NOT NULL,
+    times bytea NOT NULL,
+    positions bytea NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.0');
+ALTER TABLE ONLY frozen.queue ALTER COLUMN taken SET STORAGE EXTERNAL;
+ALTER TABLE ONLY frozen.queue ALTER COLUMN times SET STORAGE EXTERNAL;
+ALTER TABLE ONLY frozen.queue ALTER COLUMN positions SET STORAGE EXTERNAL;
+CREATE TABLE frozen.receipt (
+    topic bigint NOT NULL,
+    publish_id text NOT NULL COLLATE pg_catalog."C",
+    expires_at_ms bigint NOT NULL,
+    receipt bytea NOT NULL
+);
+CREATE TABLE frozen.refused (
+    id bigint NOT NULL,
+    topic bigint NOT NULL,
+    at_ms bigint NOT NULL,
+    why text NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    data bytea NOT NULL,
+    payload bytea
+);
+ALTER TABLE frozen.refused ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.refused_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.run (
+    id bigint NOT NULL,
+    partition bigint NOT NULL,
+    kind bigint NOT NULL,
+    level bigint NOT NULL,
+    count bigint NOT NULL,
+    pos bigint NOT NULL,
+    blocks bigint NOT NULL,
+    block bigint NOT NULL,
+    low bigint NOT NULL,
+    high bigint NOT NULL,
+    expires_max_ms bigint,
+    target bigint NOT NULL,
+    plain smallint DEFAULT 0 NOT NULL,
+    sources bytea,
+    coming bytea
+);
+ALTER TABLE ONLY frozen.run ALTER COLUMN sources SET STORAGE EXTERNAL;
+ALTER TABLE ONLY frozen.run ALTER COLUMN coming SET STORAGE EXTERNAL;
+CREATE TABLE frozen.run_block (
+    partition bigint NOT NULL,
+    run bigint NOT NULL,
+    idx bigint NOT NULL,
+    entries bytea NOT NULL
+);
+ALTER TABLE ONLY frozen.run_block ALTER COLUMN entries SET STORAGE EXTERNAL;
+CREATE TABLE frozen.run_data (
+    partition bigint NOT NULL,
+    run bigint NOT NULL,
+    idx bigint NOT NULL,
+    data bytea NOT NULL
+);
+ALTER TABLE ONLY frozen.run_data ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE TABLE frozen.secret (
+    tenant bigint NOT NULL,
+    version bigint NOT NULL,
+    wrapped bytea,
+    created_at_ms bigint NOT NULL
+);
+CREATE TABLE frozen.stage (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    topic bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    messages bigint NOT NULL,
+    next_number bigint NOT NULL,
+    expires_at_ms bigint
+);
+ALTER TABLE frozen.stage ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.stage_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.staged (
+    tenant bigint NOT NULL,
+    stage bigint NOT NULL,
+    number bigint NOT NULL,
+    chunk bigint NOT NULL,
+    piece bytea NOT NULL
+);
+CREATE TABLE frozen.tenant (
+    id bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    state smallint DEFAULT 0 NOT NULL,
+    settings text DEFAULT '{}'::text NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at_ms bigint DEFAULT 0 NOT NULL
+);
+ALTER TABLE frozen.tenant ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.tenant_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.topic (
+    id bigint NOT NULL,
+    tenant bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    settings text NOT NULL,
+    paused smallint DEFAULT 0 NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    created_at_ms bigint NOT NULL
+);
+ALTER TABLE frozen.topic ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME frozen.topic_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE frozen.turn (
+    topic bigint NOT NULL,
+    n bigint NOT NULL,
+    session bigint NOT NULL,
+    next_id bigint NOT NULL
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0.0');
+INSERT INTO frozen.agenda OVERRIDING SYSTEM VALUE VALUES
+	(1, 'pack', 1795125447729),
+	(2, 'pack', 1795125447773),
+	(3, 'forget', 1795211846819),
+	(4, 'pack', 1795125447839),
+	(5, 'pack', 1795125447843),
+	(6, 'forget', 1795816646847);
+INSERT INTO frozen.audit VALUES
+	(0, 1, 1795125446729, '\x7b22616374696f6e223a2261756469745f626567756e222c226174223a313739353132353434363732392c226661637473223a7b2274656e616e74223a2264656661756c74222c2274656e616e745f6964223a317d7d', '\x122a7d1264d75915a28a0bc55480c9f7ead295fe53fdd8edb350dd7bf90002cc'),
+	(1, 1, 1795125446729, '\x7b22616374696f6e223a226372656174655f746f706963222c226174223a313739353132353434363732392c226661637473223a7b2273657474696e6773223a7b2261726368697665223a66616c73652c22627265616b6572223a6e756c6c2c22646561645f6c657474657273223a747275652c22646564757065223a6e756c6c2c226865616c7468223a7b22636f6e73756d657273223a6e756c6c2c2264656164223a6e756c6c2c226f6c646573745f616765223a6e756c6c2c2272657472795f726174696f223a6e756c6c2c22756e64656c697665726564223a6e756c6c7d2c226b696e64223a226c6f67222c226c616e6573223a6e756c6c2c226c65617365223a33302e302c226d61785f696e5f666c69676874223a6e756c6c2c22706172746974696f6e73223a312c227061796c6f61645f62797465735f6d6178223a313034383537362c2272617465223a6e756c6c2c22726574656e74696f6e223a7b22616765223a3630343830302e302c226279746573223a6e756c6c2c2264726f705f756e736574746c6564223a66616c73652c22736574746c6564223a66616c73657d2c227265747279223a7b2262617365223a312e302c22627564676574223a6e756c6c2c22636170223a333630302e302c226a6974746572223a226e6f6e65222c226d61785f617474656d707473223a332c227368617065223a226578706f6e656e7469616c227d2c2274746c223a6e756c6c7d7d2c227072696e636970616c223a22656d6265646465643a726f6f74222c22746f706963223a226f7264657273227d', '\x52d7deb7229e67d14e37241c840f9202895f6796c5d6dcbd45016b8e5476afd4'),
+	(1, 2, 1795125446773, '\x7b22616374696f6e223a226372656174655f67726f7570222c226174223a313739353132353434363737332c226661637473223a7b2267726f7570223a2267222c2273657474696e6773223a7b22627265616b6572223a6e756c6c2c22646561645f6c657474657273223a6e756c6c2c226c65617365223a6e756c6c2c226d61785f696e5f666c69676874223a6e756c6c2c2272617465223a6e756c6c2c227265747279223a6e756c6c7d2c227374617274223a7b2261745f6d73223a6e756c6c2c226f666673657473223a7b7d2c22776f7264223a226561726c69657374227d7d2c227072696e636970616c223a22656d6265646465643a726f6f74222c22746f706963223a226f7264657273227d', '\xac5723cfe52d891a59dbf7cb902fe1d08b3d485b7cf0addd5fcc189618581fd8'),
+	(1, 3, 1795125446839, '\x7b22616374696f6e223a226372656174655f746f706963222c226174223a313739353132353434363833392c226661637473223a7b2273657474696e6773223a7b2261726368697665223a66616c73652c22627265616b6572223a6e756c6c2c22646561645f6c657474657273223a747275652c22646564757065223a6e756c6c2c226865616c7468223a7b22636f6e73756d657273223a6e756c6c2c2264656164223a6e756c6c2c226f6c646573745f616765223a6e756c6c2c2272657472795f726174696f223a6e756c6c2c22756e64656c697665726564223a6e756c6c7d2c226b696e64223a227175657565222c226c616e6573223a7b22627265616b6572223a6e756c6c2c226d61785f696e5f666c69676874223a6e756c6c2c2272617465223a6e756c6c2c2277656967687473223a7b2261223a327d7d2c226c65617365223a33302e302c226d61785f696e5f666c69676874223a6e756c6c2c22706172746974696f6e73223a312c227061796c6f61645f62797465735f6d6178223a313034383537362c2272617465223a6e756c6c2c22726574656e74696f6e223a7b22616765223a6e756c6c2c226279746573223a6e756c6c2c2264726f705f756e736574746c6564223a66616c73652c22736574746c6564223a747275657d2c227265747279223a7b2262617365223a312e302c22627564676574223a6e756c6c2c22636170223a333630302e302c226a6974746572223a226e6f6e65222c226d61785f617474656d707473223a332c227368617065223a226578706f6e656e7469616c227d2c2274746c223a6e756c6c7d7d2c227072696e636970616c223a22656d6265646465643a726f6f74222c22746f706963223a226a6f6273227d', '\x6b95ad4317d36b82484e93daa15296c91f8ee143902852f0a634d38848a141e5');
+INSERT INTO frozen.audit_head VALUES
+	(0, 1, '\x122a7d1264d75915a28a0bc55480c9f7ead295fe53fdd8edb350dd7bf90002cc', '\x93603e230c0b09c2dcb06468a09bf0496f6dc7d5500f40bc4e0efdd587d1baf6'),
+	(1, 3, '\x6b95ad4317d36b82484e93daa15296c91f8ee143902852f0a634d38848a141e5', '\x1eac4c0fdeca21335793264a996e2cf1a40156659d8344ebbb212cde850d6ae5'),
+	(-1, 3, '\xbc1b5c7b329b9a0ad25481564ad5e8fcf676c80e986e30249d4e3d55855a685a', '\x8b9782024f59c07034d3b6e16078391f39448dc563f045ac3fddd30f61f6617d');
+INSERT INTO frozen.block VALUES
+	(1, 0, 100, 1087, 1795125446779, NULL, '\x44554c590101010000000000010000000000000001000000000000000000000000000000640000007b88d0f5a10100001d000000e2030000b215a446db12a6559192b97e3161316635643038383762626230613963353837643430306491dc0064c4076f726465722030c4076f726465722031c4076f726465722032c4076f726465722033c4076f726465722034c4076f726465722035c4076f726465722036c4076f726465722037c4076f726465722038c4076f726465722039c4086f72646572203130c4086f72646572203131c4086f72646572203132c4086f72646572203133c4086f72646572203134c4086f72646572203135c4086f72646572203136c4086f72646572203137c4086f72646572203138c4086f72646572203139c4086f72646572203230c4086f72646572203231c4086f72646572203232c4086f72646572203233c4086f72646572203234c4086f72646572203235c4086f72646572203236c4086f72646572203237c4086f72646572203238c4086f72646572203239c4086f72646572203330c4086f72646572203331c4086f72646572203332c4086f72646572203333c4086f72646572203334c4086f72646572203335c4086f72646572203336c4086f72646572203337c4086f72646572203338c4086f72646572203339c4086f72646572203430c4086f72646572203431c4086f72646572203432c4086f72646572203433c4086f72646572203434c4086f72646572203435c4086f72646572203436c4086f72646572203437c4086f72646572203438c4086f72646572203439c4086f72646572203530c4086f72646572203531c4086f72646572203532c4086f72646572203533c4086f72646572203534c4086f72646572203535c4086f72646572203536c4086f72646572203537c4086f72646572203538c4086f72646572203539c4086f72646572203630c4086f72646572203631c4086f72646572203632c4086f72646572203633c4086f72646572203634c4086f72646572203635c4086f72646572203636c4086f72646572203637c4086f72646572203638c4086f72646572203639c4086f72646572203730c4086f72646572203731c4086f72646572203732c4086f72646572203733c4086f72646572203734c4086f72646572203735c4086f72646572203736c4086f72646572203737c4086f72646572203738c4086f72646572203739c4086f72646572203830c4086f72646572203831c4086f72646572203832c4086f72646572203833c4086f72646572203834c4086f72646572203835c4086f72646572203836c4086f72646572203837c4086f72646572203838c4086f72646572203839c4086f72646572203930c4086f72646572203931c4086f72646572203932c4086f72646572203933c4086f72646572203934c4086f72646572203935c4086f72646572203936c4086f72646572203937c4086f72646572203938c4086f72646572203939'),
+	(1, 100, 1, 109, 1795125446784, NULL, '\x44554c590101050000000000010000000000000001000000000000006400000000000000010000008088d0f5a10100001d000000100000009f0e440a676cbd549192b97e316131663564303838383062623061396335383764343031019291c4096f726465722031303091a16b'),
+	(1, 101, 1, 109, 1795125446784, NULL, '\x44554c590101050000000000010000000000000001000000000000006500000000000000010000008088d0f5a10100001d000000100000006e6b0fb6ecfc67a59192b97e316131663564303838383062623061396335383764343032019291c4096f726465722031303191a16b'),
+	(1, 102, 1, 109, 1795125446785, NULL, '\x44554c590101050000000000010000000000000001000000000000006600000000000000010000008188d0f5a10100001d00000010000000e24bcbb58f1d95239192b97e316131663564303838383162623061396335383764343033019291c4096f726465722031303291a16b'),
+	(1, 103, 1, 109, 1795125446786, NULL, '\x44554c590101050000000000010000000000000001000000000000006700000000000000010000008288d0f5a10100001d000000100000007da3538ed4b44abd9192b97e316131663564303838383262623061396335383764343034019291c4096f726465722031303391a16b'),
+	(1, 104, 1, 109, 1795125446788, NULL, '\x44554c590101050000000000010000000000000001000000000000006800000000000000010000008488d0f5a10100001d000000100000004fd1c0d6836041cb9192b97e316131663564303838383462623061396335383764343035019291c4096f726465722031303491a16b'),
+	(1, 105, 1, 109, 1795125446788, NULL, '\x44554c590101050000000000010000000000000001000000000000006900000000000000010000008488d0f5a10100001d00000010000000779a163a6b7d94c89192b97e316131663564303838383462623061396335383764343036019291c4096f726465722031303591a16b'),
+	(1, 106, 1, 109, 1795125446788, NULL, '\x44554c590101050000000000010000000000000001000000000000006a00000000000000010000008488d0f5a10100001d00000010000000b1dfd4c45c485bef9192b97e316131663564303838383462623061396335383764343037019291c4096f726465722031303691a16b'),
+	(1, 107, 1, 109, 1795125446789, NULL, '\x44554c590101050000000000010000000000000001000000000000006b00000000000000010000008588d0f5a10100001d00000010000000e36bcb7ea7bf7d899192b97e316131663564303838383562623061396335383764343038019291c4096f726465722031303791a16b'),
+	(1, 108, 1, 109, 1795125446789, NULL, '\x44554c590101050000000000010000000000000001000000000000006c00000000000000010000008588d0f5a10100001d00000010000000c10061df084a62009192b97e316131663564303838383562623061396335383764343039019291c4096f726465722031303891a16b'),
+	(1, 109, 1, 109, 1795125446791, NULL, '\x44554c590101050000000000010000000000000001000000000000006d00000000000000010000008788d0f5a10100001d00000010000000ce6359752ab8008f9192b97e316131663564303838383762623061396335383764343061019291c4096f726465722031303991a16b'),
+	(1, 110, 1, 109, 1795125446792, NULL, '\x44554c590101050000000000010000000000000001000000000000006e00000000000000010000008888d0f5a10100001d000000100000005bad843adfd8bbc89192b97e316131663564303838383862623061396335383764343062019291c4096f726465722031313091a16b'),
+	(1, 111, 1, 109, 1795125446792, NULL, '\x44554c590101050000000000010000000000000001000000000000006f00000000000000010000008888d0f5a10100001d00000010000000cc806182f81fa3819192b97e316131663564303838383862623061396335383764343063019291c4096f726465722031313191a16b'),
+	(1, 112, 1, 109, 1795125446792, NULL, '\x44554c590101050000000000010000000000000001000000000000007000000000000000010000008888d0f5a10100001d00000010000000bc4eb0476fc953749192b97e316131663564303838383862623061396335383764343064019291c4096f726465722031313291a16b'),
+	(1, 113, 1, 109, 1795125446793, NULL, '\x44554c590101050000000000010000000000000001000000000000007100000000000000010000008988d0f5a10100001d00000010000000c859b02ce57d74019192b97e316131663564303838383962623061396335383764343065019291c4096f726465722031313391a16b'),
+	(1, 114, 1, 109, 1795125446793, NULL, '\x44554c590101050000000000010000000000000001000000000000007200000000000000010000008988d0f5a10100001d000000100000003eb1e6a78751b5689192b97e316131663564303838383962623061396335383764343066019291c4096f726465722031313491a16b'),
+	(1, 115, 1, 110, 1795125446793, NULL, '\x44554c590101050000000000010000000000000001000000000000007300000000000000010000008988d0f5a10100001e0000001000000017146f1e39b354349192ba7e31613166356430383838396262306139633538376434303130019291c4096f726465722031313591a16b'),
+	(1, 116, 1, 110, 1795125446794, NULL, '\x44554c590101050000000000010000000000000001000000000000007400000000000000010000008a88d0f5a10100001e00000010000000a6103f2198a9bc1f9192ba7e31613166356430383838616262306139633538376434303131019291c4096f726465722031313691a16b'),
+	(1, 117, 1, 110, 1795125446795, NULL, '\x44554c590101050000000000010000000000000001000000000000007500000000000000010000008b88d0f5a10100001e00000010000000c20744119d6b90d19192ba7e31613166356430383838616262306139633538376434303132019291c4096f726465722031313791a16b'),
+	(1, 118, 1, 110, 1795125446795, NULL, '\x44554c590101050000000000010000000000000001000000000000007600000000000000010000008b88d0f5a10100001e0000001000000007b760bae603ccd69192ba7e31613166356430383838626262306139633538376434303133019291c4096f726465722031313891a16b'),
+	(1, 119, 1, 110, 1795125446796, NULL, '\x44554c590101050000000000010000000000000001000000000000007700000000000000010000008c88d0f5a10100001e00000010000000cca14b89fa2f86d09192ba7e31613166356430383838636262306139633538376434303134019291c4096f726465722031313991a16b'),
+	(1, 120, 1, 110, 1795125446798, NULL, '\x44554c590101050000000000010000000000000001000000000000007800000000000000010000008e88d0f5a10100001e000000100000007ef9086c67cb49749192ba7e31613166356430383838656262306139633538376434303135019291c4096f726465722031323091a16b'),
+	(1, 121, 1, 110, 1795125446799, NULL, '\x44554c590101050000000000010000000000000001000000000000007900000000000000010000008f88d0f5a10100001e0000001000000092d028be53b8d1669192ba7e31613166356430383838666262306139633538376434303136019291c4096f726465722031323191a16b'),
+	(1, 122, 1, 110, 1795125446799, NULL, '\x44554c590101050000000000010000000000000001000000000000007a00000000000000010000008f88d0f5a10100001e000000100000000a976387533c95a79192ba7e31613166356430383838666262306139633538376434303137019291c4096f726465722031323291a16b'),
+	(1, 123, 1, 110, 1795125446799, NULL, '\x44554c590101050000000000010000000000000001000000000000007b00000000000000010000008f88d0f5a10100001e0000001000000069c974f60f88a7979192ba7e31613166356430383838666262306139633538376434303138019291c4096f726465722031323391a16b'),
+	(1, 124, 1, 110, 1795125446801, NULL, '\x44554c590101050000000000010000000000000001000000000000007c00000000000000010000009188d0f5a10100001e0000001000000049800618f126eb809192ba7e31613166356430383839316262306139633538376434303139019291c4096f726465722031323491a16b'),
+	(1, 125, 1, 110, 1795125446802, NULL, '\x44554c590101050000000000010000000000000001000000000000007d00000000000000010000009288d0f5a10100001e00000010000000d920aca3394ceb4f9192ba7e31613166356430383839326262306139633538376434303161019291c4096f726465722031323591a16b'),
+	(1, 126, 1, 110, 1795125446804, NULL, '\x44554c590101050000000000010000000000000001000000000000007e00000000000000010000009488d0f5a10100001e000000100000002e581c8263fe21d89192ba7e31613166356430383839346262306139633538376434303162019291c4096f726465722031323691a16b'),
+	(1, 127, 1, 110, 1795125446804, NULL, '\x44554c590101050000000000010000000000000001000000000000007f00000000000000010000009488d0f5a10100001e00000010000000dc794ef771d7018e9192ba7e31613166356430383839346262306139633538376434303163019291c4096f726465722031323791a16b'),
+	(1, 128, 1, 110, 1795125446804, NULL, '\x44554c590101050000000000010000000000000001000000000000008000000000000000010000009488d0f5a10100001e0000001000000094cad00da8591fb19192ba7e31613166356430383839346262306139633538376434303164019291c4096f726465722031323891a16b'),
+	(1, 129, 1, 110, 1795125446805, NULL, '\x44554c590101050000000000010000000000000001000000000000008100000000000000010000009588d0f5a10100001e00000010000000740e7a02493ae4109192ba7e31613166356430383839356262306139633538376434303165019291c4096f726465722031323991a16b'),
+	(1, 130, 1, 110, 1795125446805, NULL, '\x44554c590101050000000000010000000000000001000000000000008200000000000000010000009588d0f5a10100001e0000001000000001e162d872122ee09192ba7e31613166356430383839356262306139633538376434303166019291c4096f726465722031333091a16b'),
+	(1, 131, 1, 110, 1795125446805, NULL, '\x44554c590101050000000000010000000000000001000000000000008300000000000000010000009588d0f5a10100001e0000001000000055c1a68551ad0be29192ba7e31613166356430383839356262306139633538376434303230019291c4096f726465722031333191a16b'),
+	(1, 132, 1, 110, 1795125446806, NULL, '\x44554c590101050000000000010000000000000001000000000000008400000000000000010000009688d0f5a10100001e00000010000000fa863aa06ac751ca9192ba7e31613166356430383839366262306139633538376434303231019291c4096f726465722031333291a16b'),
+	(1, 133, 1, 110, 1795125446806, NULL, '\x44554c590101050000000000010000000000000001000000000000008500000000000000010000009688d0f5a10100001e0000001000000093a4eabb90d5eb809192ba7e31613166356430383839366262306139633538376434303232019291c4096f726465722031333391a16b'),
+	(1, 134, 1, 110, 1795125446807, NULL, '\x44554c590101050000000000010000000000000001000000000000008600000000000000010000009788d0f5a10100001e00000010000000408d97d4aaee39e19192ba7e31613166356430383839376262306139633538376434303233019291c4096f726465722031333491a16b'),
+	(1, 135, 1, 110, 1795125446808, NULL, '\x44554c590101050000000000010000000000000001000000000000008700000000000000010000009888d0f5a10100001e00000010000000f5899951274bece59192ba7e31613166356430383839386262306139633538376434303234019291c4096f726465722031333591a16b'),
+	(1, 136, 1, 110, 1795125446809, NULL, '\x44554c590101050000000000010000000000000001000000000000008800000000000000010000009988d0f5a10100001e000000100000004ec21773b66378029192ba7e31613166356430383839396262306139633538376434303235019291c4096f726465722031333691a16b'),
+	(1, 137, 1, 110, 1795125446811, NULL, '\x44554c590101050000000000010000000000000001000000000000008900000000000000010000009b88d0f5a10100001e000000100000008199ac9764944f7e9192ba7e31613166356430383839626262306139633538376434303236019291c4096f726465722031333791a16b'),
+	(1, 138, 1, 110, 1795125446811, NULL, '\x44554c590101050000000000010000000000000001000000000000008a00000000000000010000009b88d0f5a10100001e0000001000000007721a6dc8f6ac479192ba7e31613166356430383839626262306139633538376434303237019291c4096f726465722031333891a16b'),
+	(1, 139, 1, 110, 1795125446813, NULL, '\x44554c590101050000000000010000000000000001000000000000008b00000000000000010000009d88d0f5a10100001e000000100000002ef7b730d95288019192ba7e31613166356430383839646262306139633538376434303238019291c4096f726465722031333991a16b'),
+	(1, 140, 1, 110, 1795125446816, NULL, '\x44554c590101050000000000010000000000000001000000000000008c0000000000000001000000a088d0f5a10100001e00000010000000e355390753b8407b9192ba7e31613166356430383861306262306139633538376434303239019291c4096f726465722031343091a16b'),
+	(1, 141, 1, 110, 1795125446816, NULL, '\x44554c590101050000000000010000000000000001000000000000008d0000000000000001000000a088d0f5a10100001e00000010000000c002d913bbb63cb89192ba7e31613166356430383861306262306139633538376434303261019291c4096f726465722031343191a16b'),
+	(1, 142, 1, 110, 1795125446816, NULL, '\x44554c590101050000000000010000000000000001000000000000008e0000000000000001000000a088d0f5a10100001e00000010000000bc9532422493dd6f9192ba7e31613166356430383861306262306139633538376434303262019291c4096f726465722031343291a16b'),
+	(1, 143, 1, 110, 1795125446817, NULL, '\x44554c590101050000000000010000000000000001000000000000008f0000000000000001000000a188d0f5a10100001e00000010000000d29d98da5f4f8add9192ba7e31613166356430383861316262306139633538376434303263019291c4096f726465722031343391a16b'),
+	(1, 144, 1, 110, 1795125446817, NULL, '\x44554c59010105000000000001000000000000000100000000000000900000000000000001000000a188d0f5a10100001e00000010000000443d03d4b31272359192ba7e31613166356430383861316262306139633538376434303264019291c4096f726465722031343491a16b'),
+	(1, 145, 1, 110, 1795125446817, NULL, '\x44554c59010105000000000001000000000000000100000000000000910000000000000001000000a188d0f5a10100001e000000100000007cd0b13c0b9306079192ba7e31613166356430383861316262306139633538376434303265019291c4096f726465722031343591a16b'),
+	(1, 146, 1, 110, 1795125446817, NULL, '\x44554c59010105000000000001000000000000000100000000000000920000000000000001000000a188d0f5a10100001e00000010000000a9aa55babec677a59192ba7e31613166356430383861316262306139633538376434303266019291c4096f726465722031343691a16b'),
+	(1, 147, 1, 110, 1795125446819, NULL, '\x44554c59010105000000000001000000000000000100000000000000930000000000000001000000a388d0f5a10100001e0000001000000001139fb91d60da939192ba7e31613166356430383861336262306139633538376434303330019291c4096f726465722031343791a16b'),
+	(1, 148, 2, 106, 1795125446819, NULL, '\x44554c59010101000000000001000000000000000100000000000000940000000000000002000000a388d0f5a101000012000000180000007acc2eb7c66806a19192ae7468652066726f7a656e206f6e65029192c4096f7264657220313438c4096f7264657220313439'),
+	(2, 0, 90, 1477, 1795125446843, NULL, '\x44554c5901016300000000000100000000000000020000000000000000000000000000005a000000bb88d0f5a10100001e00000067050000c18670273c88add79192ba7e316131663564303838626262623061396335383764343033315a94dc005ac4056a6f622030c4056a6f622031c4056a6f622032c4056a6f622033c4056a6f622034c4056a6f622035c4056a6f622036c4056a6f622037c4056a6f622038c4056a6f622039c4066a6f62203130c4066a6f62203131c4066a6f62203132c4066a6f62203133c4066a6f62203134c4066a6f62203135c4066a6f62203136c4066a6f62203137c4066a6f62203138c4066a6f62203139c4066a6f62203230c4066a6f62203231c4066a6f62203232c4066a6f62203233c4066a6f62203234c4066a6f62203235c4066a6f62203236c4066a6f62203237c4066a6f62203238c4066a6f62203239c4066a6f62203330c4066a6f62203331c4066a6f62203332c4066a6f62203333c4066a6f62203334c4066a6f62203335c4066a6f62203336c4066a6f62203337c4066a6f62203338c4066a6f62203339c4066a6f62203430c4066a6f62203431c4066a6f62203432c4066a6f62203433c4066a6f62203434c4066a6f62203435c4066a6f62203436c4066a6f62203437c4066a6f62203438c4066a6f62203439c4066a6f62203530c4066a6f62203531c4066a6f62203532c4066a6f62203533c4066a6f62203534c4066a6f62203535c4066a6f62203536c4066a6f62203537c4066a6f62203538c4066a6f62203539c4066a6f62203630c4066a6f62203631c4066a6f62203632c4066a6f62203633c4066a6f62203634c4066a6f62203635c4066a6f62203636c4066a6f62203637c4066a6f62203638c4066a6f62203639c4066a6f62203730c4066a6f62203731c4066a6f62203732c4066a6f62203733c4066a6f62203734c4066a6f62203735c4066a6f62203736c4066a6f62203737c4066a6f62203738c4066a6f62203739c4066a6f62203830c4066a6f62203831c4066a6f62203832c4066a6f62203833c4066a6f62203834c4066a6f62203835c4066a6f62203836c4066a6f62203837c4066a6f62203838c4066a6f62203839dc005aa3696430a3696431a3696432a3696433a3696434a3696435a3696436a3696437a3696438a3696439a469643130a469643131a469643132a469643133a469643134a469643135a469643136a469643137a469643138a469643139a469643230a469643231a469643232a469643233a469643234a469643235a469643236a469643237a469643238a469643239a469643330a469643331a469643332a469643333a469643334a469643335a469643336a469643337a469643338a469643339a469643430a469643431a469643432a469643433a469643434a469643435a469643436a469643437a469643438a469643439a469643530a469643531a469643532a469643533a469643534a469643535a469643536a469643537a469643538a469643539a469643630a469643631a469643632a469643633a469643634a469643635a469643636a469643637a469643638a469643639a469643730a469643731a469643732a469643733a469643734a469643735a469643736a469643737a469643738a469643739a469643830a469643831a469643832a469643833a469643834a469643835a469643836a469643837a469643838a469643839dc005ac0c0c0c0c0c0c0c0c0c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0a161c0dc005a000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102000102'),
+	(2, 90, 20, 471, 1795125446844, NULL, '\x44554c590101810000000000010000000000000002000000000000005a0000000000000014000000bc88d0f5a10100001e000000790100000d65069182e101739192ba7e316131663564303838626362623061396335383764343033321492dc0014c4076c617465722030c4076c617465722031c4076c617465722032c4076c617465722033c4076c617465722034c4076c617465722035c4076c617465722036c4076c617465722037c4076c617465722038c4076c617465722039c4086c61746572203130c4086c61746572203131c4086c61746572203132c4086c61746572203133c4086c61746572203134c4086c61746572203135c4086c61746572203136c4086c61746572203137c4086c61746572203138c4086c61746572203139dc0014cf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bccf000001eb62bc40bc');
+INSERT INTO frozen.consumer VALUES
+	(1, 1, 'freezer', 1795125446824),
+	(1, 2, 'freezer', 1795125446847);
+INSERT INTO frozen.cursor VALUES
+	(1, 1, 4, 15);
+INSERT INTO frozen.dead VALUES
+	(1, 1, 1, 10, 1795125446838, 1, '\x66726f7a656e', '\x9185a7617474656d707401a561745f6d73cf000001a1f5d088b6a477686174a462757279a6726561736f6ea666726f7a656ea8636f6e73756d6572a7667265657a6572'),
+	(1, 2, 2, 30, 1795125446852, 1, '\x66726f7a656e', '\x9185a7617474656d707401a561745f6d73cf000001a1f5d088c4a477686174a462757279a6726561736f6ea666726f7a656ea8636f6e73756d6572a7667265657a6572');
+INSERT INTO frozen.event OVERRIDING SYSTEM VALUE VALUES
+	(1, 1, '\x5b7b226b696e64223a22746f7069635f63726561746564222c226174223a313739353132353434363732392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226661637473223a7b226b696e64223a226c6f67227d7d5d', '731'),
+	(2, 1, '\x5b7b226b696e64223a2267726f75705f63726561746564222c226174223a313739353132353434363737332c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c2267726f7570223a2267227d5d', '732'),
+	(3, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363737392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c22636f756e74223a3130307d5d', '734'),
+	(4, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738342c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130302c22636f756e74223a317d5d', '735'),
+	(5, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738342c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130312c22636f756e74223a317d5d', '736'),
+	(6, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738352c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130322c22636f756e74223a317d5d', '738'),
+	(7, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130332c22636f756e74223a317d5d', '740'),
+	(8, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738382c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130342c22636f756e74223a317d5d', '741'),
+	(9, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738382c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130352c22636f756e74223a317d5d', '742'),
+	(10, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738382c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130362c22636f756e74223a317d5d', '743'),
+	(11, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130372c22636f756e74223a317d5d', '744'),
+	(12, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363738392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130382c22636f756e74223a317d5d', '746'),
+	(13, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739312c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3130392c22636f756e74223a317d5d', '747'),
+	(14, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739322c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131302c22636f756e74223a317d5d', '748'),
+	(15, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739322c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131312c22636f756e74223a317d5d', '750'),
+	(16, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739322c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131322c22636f756e74223a317d5d', '751'),
+	(17, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739332c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131332c22636f756e74223a317d5d', '752'),
+	(18, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739332c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131342c22636f756e74223a317d5d', '753'),
+	(19, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739332c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131352c22636f756e74223a317d5d', '754'),
+	(20, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739342c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131362c22636f756e74223a317d5d', '755'),
+	(21, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739352c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131372c22636f756e74223a317d5d', '757'),
+	(22, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739352c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131382c22636f756e74223a317d5d', '758'),
+	(23, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3131392c22636f756e74223a317d5d', '760'),
+	(24, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739382c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132302c22636f756e74223a317d5d', '761'),
+	(25, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132312c22636f756e74223a317d5d', '762'),
+	(26, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132322c22636f756e74223a317d5d', '764'),
+	(27, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363739392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132332c22636f756e74223a317d5d', '765'),
+	(28, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830312c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132342c22636f756e74223a317d5d', '766'),
+	(29, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830322c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132352c22636f756e74223a317d5d', '768'),
+	(30, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830342c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132362c22636f756e74223a317d5d', '769'),
+	(31, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830342c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132372c22636f756e74223a317d5d', '771'),
+	(32, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830342c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132382c22636f756e74223a317d5d', '772'),
+	(33, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830352c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3132392c22636f756e74223a317d5d', '773'),
+	(34, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830352c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133302c22636f756e74223a317d5d', '774'),
+	(35, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830352c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133312c22636f756e74223a317d5d', '775'),
+	(36, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133322c22636f756e74223a317d5d', '777'),
+	(37, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133332c22636f756e74223a317d5d', '778'),
+	(38, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830372c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133342c22636f756e74223a317d5d', '779'),
+	(39, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830382c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133352c22636f756e74223a317d5d', '781'),
+	(40, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363830392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133362c22636f756e74223a317d5d', '783'),
+	(41, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831312c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133372c22636f756e74223a317d5d', '784'),
+	(42, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831312c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133382c22636f756e74223a317d5d', '785'),
+	(43, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831332c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3133392c22636f756e74223a317d5d', '787'),
+	(44, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134302c22636f756e74223a317d5d', '789'),
+	(45, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134312c22636f756e74223a317d5d', '790'),
+	(46, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134322c22636f756e74223a317d5d', '791'),
+	(47, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831372c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134332c22636f756e74223a317d5d', '792'),
+	(48, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831372c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134342c22636f756e74223a317d5d', '793'),
+	(49, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831372c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134352c22636f756e74223a317d5d', '794'),
+	(50, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831372c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134362c22636f756e74223a317d5d', '796'),
+	(51, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134372c22636f756e74223a317d5d', '797'),
+	(52, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363831392c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c226f6666736574223a3134382c22636f756e74223a327d5d', '799'),
+	(53, 1, '\x5b7b226b696e64223a22636c61696d6564222c226174223a313739353132353434363832342c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c2267726f7570223a2267222c22636f756e74223a31302c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030307d5d', '802'),
+	(54, 1, '\x5b7b226b696e64223a2261636b6564222c226174223a313739353132353434363833362c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c2267726f7570223a2267222c22636f756e74223a31302c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030307d5d', '803'),
+	(55, 1, '\x5b7b226b696e64223a22636c61696d6564222c226174223a313739353132353434363833372c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c2267726f7570223a2267222c226f6666736574223a31302c22636f756e74223a312c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030317d5d', '804'),
+	(56, 1, '\x5b7b226b696e64223a22627572696564222c226174223a313739353132353434363833382c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c2267726f7570223a2267222c226f6666736574223a31302c22636f756e74223a312c226661637473223a7b22726561736f6e223a2266726f7a656e222c22617474656d707473223a317d2c22636f6e73756d6572223a22667265657a6572227d5d', '805'),
+	(57, 1, '\x5b7b226b696e64223a22636c61696d6564222c226174223a313739353132353434363833382c2274656e616e74223a2264656661756c74222c22746f706963223a226f7264657273222c2267726f7570223a2267222c226f6666736574223a31312c22636f756e74223a342c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030327d5d', '806'),
+	(58, 1, '\x5b7b226b696e64223a22746f7069635f63726561746564222c226174223a313739353132353434363833392c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c226661637473223a7b226b696e64223a227175657565227d7d5d', '807'),
+	(59, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363834332c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c22636f756e74223a39307d5d', '809'),
+	(60, 1, '\x5b7b226b696e64223a227075626c6973686564222c226174223a313739353132353434363834342c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c226f6666736574223a39302c22636f756e74223a32307d5d', '810'),
+	(61, 1, '\x5b7b226b696e64223a22636c61696d6564222c226174223a313739353132353434363834372c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c2267726f7570223a227175657565222c22636f756e74223a352c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030332c2264656c746173223a5b332c392c362c365d7d5d', '813'),
+	(62, 1, '\x5b7b226b696e64223a2261636b6564222c226174223a313739353132353434363835302c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c2267726f7570223a227175657565222c22636f756e74223a352c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030332c2277686f6c65223a747275657d5d', '815'),
+	(63, 1, '\x5b7b226b696e64223a22636c61696d6564222c226174223a313739353132353434363835312c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c2267726f7570223a227175657565222c226f6666736574223a33302c22636f756e74223a312c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030347d5d', '816'),
+	(64, 1, '\x5b7b226b696e64223a22627572696564222c226174223a313739353132353434363835322c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c2267726f7570223a227175657565222c226f6666736574223a33302c22636f756e74223a312c226661637473223a7b22726561736f6e223a2266726f7a656e222c22617474656d707473223a317d2c22636f6e73756d6572223a22667265657a6572227d5d', '818'),
+	(65, 1, '\x5b7b226b696e64223a22636c61696d6564222c226174223a313739353132353434363835342c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c2267726f7570223a227175657565222c226f6666736574223a362c22636f756e74223a332c22636f6e73756d6572223a22667265657a6572222c226c65617365223a313030352c2264656c746173223a5b33302c365d7d5d', '819'),
+	(66, 1, '\x5b7b226b696e64223a2263616e63656c6c6564222c226174223a313739353132353434363835352c2274656e616e74223a2264656661756c74222c22746f706963223a226a6f6273222c226f6666736574223a38392c22636f756e74223a317d5d', '820');
+INSERT INTO frozen.grp OVERRIDING SYSTEM VALUE VALUES
+	(1, 1, 1, 'g', '{"lease":null,"retry":null,"dead_letters":null,"rate":null,"max_in_flight":null,"breaker":null}', 0, 1795125446773),
+	(2, 1, 2, 'queue', '{"lease":null,"retry":null,"dead_letters":null,"rate":null,"max_in_flight":null,"breaker":null}', 0, 1795125446839);
+INSERT INTO frozen.lease VALUES
+	(1002, 1, 1, 1, 1795125447838, 0, 'freezer', 1795125446838, 11, 4, 4, 1, 0, 0, 0, NULL, NULL, NULL, NULL),
+	(1005, 1, 2, 2, 1795125447854, 0, 'freezer', 1795125446854, 6, 3, 3, 1, 0, 0, 0, '\x9306242a', NULL, NULL, '\x95c406000000000000c41800000000000000001f4e961eb632c6661f4e961eb632c666c0c0c0');
+INSERT INTO frozen.meta VALUES
+	('schema', '7'),
+	('works_from', '1'),
+	('incarnation', '5866cb1665c0fb7d');
+INSERT INTO frozen.part OVERRIDING SYSTEM VALUE VALUES
+	(1, 1, 1, 0, 0, 0, 0, 0, 0, 1795730246729),
+	(2, 1, 2, 0, 0, 0, 0, 0, 0, 1795125447850);
+INSERT INTO frozen.queue VALUES
+	(2, 4, 0, '\x4910044110040000000000020000', '\x919300cb4004000000000000cb4008000000000000', '\x80');
+INSERT INTO frozen.receipt VALUES
+	(1, 'the frozen one', 1795211846819, '\x87aa7075626c6973685f6964ae7468652066726f7a656e206f6e65a5636f756e7402a57370616e739184a9706172746974696f6e00ac706172746974696f6e5f696401ac66697273745f6f6666736574cc94a5636f756e7402a96475706c6963617465c2a6726f75746573c0a9676976656e5f696473c0aa6475706c69636174657380');
+INSERT INTO frozen.tenant OVERRIDING SYSTEM VALUE VALUES
+	(1, 'default', 0, '{}', 1, 1795125446729);
+INSERT INTO frozen.topic OVERRIDING SYSTEM VALUE VALUES
+	(1, 1, 'orders', '{"kind":"log","partitions":1,"lease":30.0,"retry":{"max_attempts":3,"base":1.0,"cap":3600.0,"shape":"exponential","jitter":"none","budget":null},"dead_letters":true,"ttl":null,"dedupe":null,"retention":{"age":604800.0,"bytes":null,"settled":false,"drop_unsettled":false},"archive":false,"rate":null,"payload_bytes_max":1048576,"lanes":null,"health":{"consumers":null,"undelivered":null,"oldest_age":null,"retry_ratio":null,"dead":null},"max_in_flight":null,"breaker":null}', 0, 1, 1795125446729),
+	(2, 1, 'jobs', '{"kind":"queue","partitions":1,"lease":30.0,"retry":{"max_attempts":3,"base":1.0,"cap":3600.0,"shape":"exponential","jitter":"none","budget":null},"dead_letters":true,"ttl":null,"dedupe":null,"retention":{"age":null,"bytes":null,"settled":true,"drop_unsettled":false},"archive":false,"rate":null,"payload_bytes_max":1048576,"lanes":{"max_in_flight":null,"rate":null,"weights":{"a":2},"breaker":null},"health":{"consumers":null,"undelivered":null,"oldest_age":null,"retry_ratio":null,"dead":null},"max_in_flight":null,"breaker":null}', 0, 1, 1795125446839);
+INSERT INTO frozen.turn VALUES
+	(1, 2, 2936631753354520698, 0),
+	(2, 2, 2936631753354520698, 0);
+SELECT pg_catalog.setval('frozen.agenda_id_seq', 6, true);
+SELECT pg_catalog.setval('frozen.chunk_id_seq', 1, false);
+SELECT pg_catalog.setval('frozen.event_id_seq', 66, true);
+SELECT pg_catalog.setval('frozen.grp_id_seq', 2, true);
+SELECT pg_catalog.setval('frozen.ids_by_thousand', 1000, true);
+SELECT pg_catalog.setval('frozen.inbox_id_seq', 1, false);
+SELECT pg_catalog.setval('frozen.job_id_seq', 1, false);
+SELECT pg_catalog.setval('frozen.part_id_seq', 2, true);
+SELECT pg_catalog.setval('frozen.refused_id_seq', 1, false);
+SELECT pg_catalog.setval('frozen.stage_id_seq', 1, false);
+SELECT pg_catalog.setval('frozen.tenant_id_seq', 1, true);
+SELECT pg_catalog.setval('frozen.topic_id_seq', 2, true);
+ALTER TABLE ONLY frozen.agenda
+    ADD CONSTRAINT agenda_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.audit_head
+    ADD CONSTRAINT audit_head_pkey PRIMARY KEY (tenant);
+ALTER TABLE ONLY frozen.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (tenant, n);
+ALTER TABLE ONLY frozen.block
+    ADD CONSTRAINT block_pkey PRIMARY KEY (partition, base);
+ALTER TABLE ONLY frozen.chunk
+    ADD CONSTRAINT chunk_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.consumer
+    ADD CONSTRAINT consumer_pkey PRIMARY KEY (grp, name);
+ALTER TABLE ONLY frozen.cursor
+    ADD CONSTRAINT cursor_pkey PRIMARY KEY (partition, grp, n);
+ALTER TABLE ONLY frozen.dead
+    ADD CONSTRAINT dead_pkey PRIMARY KEY (partition, grp, "offset");
+ALTER TABLE ONLY frozen.done
+    ADD CONSTRAINT done_pkey PRIMARY KEY (partition, first);
+ALTER TABLE ONLY frozen.event
+    ADD CONSTRAINT event_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.gate
+    ADD CONSTRAINT gate_pkey PRIMARY KEY (grp, n);
+ALTER TABLE ONLY frozen.gone
+    ADD CONSTRAINT gone_pkey PRIMARY KEY (partition, base);
+ALTER TABLE ONLY frozen.grp
+    ADD CONSTRAINT grp_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.grp
+    ADD CONSTRAINT grp_topic_name_key UNIQUE (topic, name);
+ALTER TABLE ONLY frozen.hole
+    ADD CONSTRAINT hole_pkey PRIMARY KEY (partition, run, seq);
+ALTER TABLE ONLY frozen.id_block
+    ADD CONSTRAINT id_block_pkey PRIMARY KEY (topic, run, idx);
+ALTER TABLE ONLY frozen.id_run
+    ADD CONSTRAINT id_run_pkey PRIMARY KEY (topic, id);
+ALTER TABLE ONLY frozen.ids_to
+    ADD CONSTRAINT ids_to_pkey PRIMARY KEY (partition);
+ALTER TABLE ONLY frozen.inbox
+    ADD CONSTRAINT inbox_pkey PRIMARY KEY (topic, xid, id);
+ALTER TABLE ONLY frozen.job
+    ADD CONSTRAINT job_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.job
+    ADD CONSTRAINT job_tenant_topic_name_key UNIQUE (tenant, topic, name);
+ALTER TABLE ONLY frozen.kept
+    ADD CONSTRAINT kept_pkey PRIMARY KEY (partition, "offset");
+ALTER TABLE ONLY frozen.key
+    ADD CONSTRAINT key_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.lane
+    ADD CONSTRAINT lane_pkey PRIMARY KEY (partition, lane);
+ALTER TABLE ONLY frozen.lane_wait
+    ADD CONSTRAINT lane_wait_pkey PRIMARY KEY (partition, lane, priority, due_at_ms, "offset");
+ALTER TABLE ONLY frozen.lease
+    ADD CONSTRAINT lease_pkey PRIMARY KEY (partition, id);
+ALTER TABLE ONLY frozen.loose
+    ADD CONSTRAINT loose_pkey PRIMARY KEY (partition, "offset");
+ALTER TABLE ONLY frozen.member
+    ADD CONSTRAINT member_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY frozen.meta
+    ADD CONSTRAINT meta_pkey PRIMARY KEY (key);
+ALTER TABLE ONLY frozen.part
+    ADD CONSTRAINT part_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.principal
+    ADD CONSTRAINT principal_pkey PRIMARY KEY (tenant, name);
+ALTER TABLE ONLY frozen.queue
+    ADD CONSTRAINT queue_pkey PRIMARY KEY (partition, n);
+ALTER TABLE ONLY frozen.receipt
+    ADD CONSTRAINT receipt_pkey PRIMARY KEY (topic, publish_id);
+ALTER TABLE ONLY frozen.refused
+    ADD CONSTRAINT refused_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.run_block
+    ADD CONSTRAINT run_block_pkey PRIMARY KEY (partition, run, idx);
+ALTER TABLE ONLY frozen.run_data
+    ADD CONSTRAINT run_data_pkey PRIMARY KEY (partition, run, idx);
+ALTER TABLE ONLY frozen.run
+    ADD CONSTRAINT run_pkey PRIMARY KEY (partition, id);
+ALTER TABLE ONLY frozen.secret
+    ADD CONSTRAINT secret_pkey PRIMARY KEY (tenant, version);
+ALTER TABLE ONLY frozen.stage
+    ADD CONSTRAINT stage_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.stage
+    ADD CONSTRAINT stage_tenant_topic_name_key UNIQUE (tenant, topic, name);
+ALTER TABLE ONLY frozen.staged
+    ADD CONSTRAINT staged_pkey PRIMARY KEY (stage, number);
+ALTER TABLE ONLY frozen.tenant
+    ADD CONSTRAINT tenant_name_key UNIQUE (name);
+ALTER TABLE ONLY frozen.tenant
+    ADD CONSTRAINT tenant_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.topic
+    ADD CONSTRAINT topic_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY frozen.topic
+    ADD CONSTRAINT topic_tenant_name_key UNIQUE (tenant, name);
+ALTER TABLE ONLY frozen.turn
+    ADD CONSTRAINT turn_pkey PRIMARY KEY (topic, n);
+CREATE INDEX agenda_due ON frozen.agenda USING btree (due_at_ms);
+CREATE INDEX consumer_by_name ON frozen.consumer USING btree (tenant, name);
+CREATE INDEX done_until ON frozen.done USING btree (until_ms);
+CREATE INDEX event_in_order ON frozen.event USING btree (xid, id);
+CREATE INDEX gone_until ON frozen.gone USING btree (until_ms);
+CREATE INDEX inbox_xid ON frozen.inbox USING btree (xid);
+CREATE INDEX job_expires ON frozen.job USING btree (expires_at_ms);
+CREATE INDEX job_under_way ON frozen.job USING btree (id) WHERE (stages IS NOT NULL);
+CREATE INDEX key_of_principal ON frozen.key USING btree (tenant, principal);
+CREATE INDEX lane_broken ON frozen.lane USING btree (partition, lane) WHERE (circuit_state > 0);
+CREATE INDEX lane_look ON frozen.lane USING btree (partition, look_at_ms) WHERE (look_at_ms IS NOT NULL);
+CREATE INDEX lane_wait_by_offset ON frozen.lane_wait USING btree (partition, "offset");
+CREATE INDEX lease_due ON frozen.lease USING btree (((grp + 0)), ((partition + 0)), due_at_ms);
+CREATE INDEX loose_due ON frozen.loose USING btree (partition, due_at_ms) WHERE (waits = 1);
+CREATE INDEX loose_fresh ON frozen.loose USING btree (partition, due_at_ms) WHERE ((waits = 1) AND (attempts = 0));
+CREATE INDEX part_look ON frozen.part USING btree (look_at_ms) WHERE (look_at_ms IS NOT NULL);
+CREATE INDEX part_of_topic ON frozen.part USING btree (topic, number);
+CREATE INDEX receipt_expires ON frozen.receipt USING btree (expires_at_ms);
+CREATE INDEX stage_expires ON frozen.stage USING btree (expires_at_ms);
