@@ -155,6 +155,7 @@ def test_lists_show_what_one_may_see_and_pages_stay_full(place: Place) -> None:
         assert q.list_topics() == [f"b{number}" for number in range(6)]
         assert q.list_topics(limit=4) == ["b0", "b1", "b2", "b3"]
         assert [one.topic for one in q.health()] == [f"b{number}" for number in range(6)]
+        assert [one.topic for one in q.forecasts()] == [f"b{number}" for number in range(6)]
         assert {event.topic for event in q.events()} == {f"b{number}" for number in range(6)}
 
 

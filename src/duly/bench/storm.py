@@ -1,7 +1,7 @@
 """A downstream that is dead for ten minutes with very many messages waiting for it, and then is back: simulated.
 
 The store is a real one; time is a manual clock that goes in steps of 50 ms, so ten minutes take some seconds. A program
-with 100 slots claims for the slots that are free, and holds a message for as long as the call to its destination takes:
+with 200 slots claims for the slots that are free, and holds a message for as long as the call to its destination takes:
 one step, or a second's timeout if that is dead. Once the dead destination is a lane of a queue beside others, once it
 is a log with a group beside a queue for the others, and each has half of the slots, as handlers have.
 
@@ -19,18 +19,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 import duly
+from duly.bench.threads import in_a_thread
 from duly.clock import monotonic_s
 
 T = TypeVar("T")
 
 _STEP_MS = 50
-_SLOTS = 100
+# Slots are four times what it takes for the rate, and so many at least: too few would keep to any rate.
+_SLOTS_MIN = 100
 _TIMEOUT_MS = 1_000
 _CALM_MS = 10_000
 _AFTER_MS = 10_000
@@ -49,11 +52,17 @@ class Storm:
     rate: float
     others_per_s: float = 40
 
+    @property
+    def slots(self) -> int:
+        """How many messages the program holds at once."""
+        return max(_SLOTS_MIN, round(4 * self.rate * _STEP_MS / 1000))
+
 
 def measure(place: str, storm: Storm) -> dict[str, float]:
     """Figures of both, the worse of each; and each by itself. The store is a fresh one: its clock is ours."""
     clock = duly.ManualClock()
-    found = {name: run(place, clock, storm).figures() for name, run in (("lane", _Lane), ("group", _Group))}
+    runs: dict[str, type[_Run]] = {"lane": _Lane, "group": _Group}
+    found = {name: in_a_thread(partial(_figures, run, place, clock, storm)) for name, run in runs.items()}
     together = {
         "messages": 2 * storm.messages,
         "rate": storm.rate,
@@ -68,6 +77,10 @@ def measure(place: str, storm: Storm) -> dict[str, float]:
         "pause_ms_max": max(one["pause_ms_max"] for one in found.values()),
     }
     return together | {f"{name}_{label}": value for name, one in found.items() for label, value in one.items()}
+
+
+def _figures(run: type[_Run], place: str, clock: duly.ManualClock, storm: Storm) -> dict[str, float]:
+    return run(place, clock, storm).figures()
 
 
 def probes_allowed(breaker: duly.Breaker, dead_ms: float) -> int:
@@ -188,7 +201,7 @@ class _Run:
             self._settle(self._client.nack, [call.delivery for call in ours if call.fails])
         for topic, group in self.groups():
             taken = sum(call.delivery.topic == topic for call in self._calls)
-            if free := _SLOTS // len(self.groups()) - taken:
+            if free := self._storm.slots // len(self.groups()) - taken:
                 for delivery in self._timed(lambda t=topic, g=group, n=free: self._claim(t, g, n)):  # type: ignore[misc]
                     self._calls.append(self._begun(delivery, now))
         self._clock.advance(_STEP_MS / 1000)
