@@ -103,10 +103,12 @@ def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> 
     finish(index, "all")
 
 
-def outdate_tags(tx: Transaction, topic: TopicRow, partition: int) -> None:
-    """What is ready in named lanes gets other tags: the young end when it is next looked at, the rest by and by."""
+def outdate_tags(tx: Transaction, topic: TopicRow, partition: int, lanes: Any) -> None:
+    """Some lanes have other weights; `lanes` None: perhaps all. What is ready in named lanes gets other tags: the young
+    end when it is next looked at, the rest by and by.
+    """
     index = Index(tx, topic, partition)
-    index.outdate()
+    index.outdate(lanes)
     finish(index)
 
 

@@ -296,20 +296,24 @@ class Index:
 
     # Other weights
 
-    def outdate(self) -> None:
-        """Weights, or costs, have changed: the tags of what is ready in named lanes hold no longer."""
-        stale = max([STALE, *(kind + 1 for kind in self._stale_kinds())])
-        for run in [run for run in self.runs.values() if run.kind == LANED]:
-            self.runs[run.id] = replace(run, kind=stale)
-            self.tx.run_update(self.runs[run.id])
-        self._ahead.pop(LANED, None)
+    def outdate(self, lanes: Any = None) -> None:
+        """Weights, or costs, have changed: the tags of what is ready in named lanes hold no longer.
+
+        `lanes`: only of these lanes; None: of all. If they have nothing ready, all others keep their tags.
+        """
+        if lanes is None or any(tails.has(lanes) for tails in self._tails([LANED])):
+            stale = max([STALE, *(kind + 1 for kind in self._stale_kinds())])
+            for run in [run for run in self.runs.values() if run.kind == LANED]:
+                self.runs[run.id] = replace(run, kind=stale)
+                self.tx.run_update(self.runs[run.id])
+            self._ahead.pop(LANED, None)
+            service = service_of(self.tx, self.partition)
+            if service is not None:
+                service.note_tags()
         # It is looked at anew.
         self._fresh, self._seen_to, self._young_before = [], None, (None, ())
         if self.is_stale:
             schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, self.tx.now_ms)
-        service = service_of(self.tx, self.partition)
-        if service is not None:
-            service.note_tags()
 
     def _look_at_costs(self) -> None:
         """Has tags given anew where lanes have come to cost something else than when they were given."""
