@@ -41,7 +41,7 @@ _SLICE = 12_000
 # So much of folding those who write runs put off: they took their time already. Later publishers do it.
 _OWED_MAX = 36_000
 # Between two steps of giving new tags there is time for others.
-_RETAG_AGAIN_MS = 50
+_RETAG_AGAIN_MS = 25
 # Runs of named lanes are not folded past this: their tails are held in memory (fairness.py).
 _LANED_LEVEL_MAX = 2
 

@@ -71,6 +71,8 @@ ABSORB_FROM = 8_192
 SWEEP_BLOCKS = 64
 # So many that have come due are promoted by one claim.
 PROMOTE_MAX = 8_192
+# So many get other tags at once: with their messages, that is twenty milliseconds.
+RETAG_MAX = 4_096
 # From so many runs on they are merged ahead.
 _MERGED_MIN = 5
 # Entries a block of a run that is made now.
@@ -93,6 +95,7 @@ class Index:
 
     def __init__(self, tx: Transaction, topic: TopicRow, partition: int, *, reading: bool = False) -> None:
         self._limited = is_limited(topic) and not reading
+        self._reading = reading
         self.tx = tx
         self.topic = topic
         self.partition = partition
@@ -268,7 +271,7 @@ class Index:
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, up to a bound; and as much of what is stale. Returns how many there were."""
         self._look_at_costs()
-        at_once = self.retag(most) + self._turn_over()
+        at_once = self.retag() + self._turn_over()
         timed = [view for view in self.views(TIMED) if view.left]
         proposal = due_front(timed, self.tx.now_ms, most) if timed else None
         due = 0 if proposal is None else len(proposal.entries)
@@ -329,7 +332,7 @@ class Index:
         service = service_of(self.tx, self.partition)
         return 1.0 if service is None else service.cost(0)
 
-    def retag(self, most: int = PROMOTE_MAX) -> int:
+    def retag(self, most: int = RETAG_MAX) -> int:
         """Gives new tags to what comes first of what is stale, up to a bound. Returns how much of it there was."""
         kinds = self._stale_kinds()
         if not kinds:
@@ -500,6 +503,9 @@ class Index:
 
     def _tails(self, kinds: Sequence[int]) -> list[Tails]:
         """The last tag of every lane that has something of some kinds."""
+        if self._reading:
+            # Nobody is served: whose turn it is need not be known.
+            return []
         found, moved = [], self._moved()
         known: dict[int, Tails] = self.tx.recall(("tails", self.partition)) or {}
         standing = [run for kind in kinds for run in self.servable(kind) if moved.get(run.id, run.pos) < run.count]
