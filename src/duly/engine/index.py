@@ -204,7 +204,7 @@ class Index:
         return [*stored, *((fresh.kind, fresh) for fresh in self._fresh)]
 
     def _kinds(self) -> list[int]:
-        """All kinds, in the order in which they are served."""
+        """All kinds that there are."""
         return [READY, LANED, *self._stale_kinds(), TIMED]
 
     def _stale_kinds(self) -> list[int]:
@@ -269,7 +269,7 @@ class Index:
         return stop - start
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
-        """Makes ready what has come due, up to a bound; and as much of what is stale. Returns how many there were."""
+        """Makes ready what has come due, and some of what is stale, up to a bound. Returns how many there were."""
         self._look_at_costs()
         at_once = self.retag() + self._turn_over()
         timed = [view for view in self.views(TIMED) if view.left]
@@ -279,7 +279,9 @@ class Index:
         # More is due than was promoted: in a named lane what is younger must not come first (see `absorb`).
         self._behind = due == most or loose == most
         if self._behind and not self._limited:
-            self._behind = bool(self._untagged) or (proposal is not None and proposal.entries.has_lanes)
+            self._behind = any(part.turns is None for part in self._untagged) or (
+                proposal is not None and proposal.entries.has_lanes
+            )
         if proposal is not None and due:
             entries, columns = self._take_out(proposal)
             self._take_in(entries, self._weights(entries, columns), columns, young=False)
