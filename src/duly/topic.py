@@ -125,7 +125,10 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """How a queue's lanes share: weight by pattern, how many at once, how many a second, when one stops."""
+    """How a queue's lanes share: weight by pattern, how many at once, how many a second, when one stops.
+
+    Weights are shares of the time that messages take. Changed, they hold for what stands ready, too.
+    """
 
     max_in_flight: int | None = None
     rate: float | None = None

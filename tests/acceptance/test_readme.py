@@ -113,7 +113,7 @@ def test_the_demo_runs_and_says_what_it_did(tmp_path: Path) -> None:
         ("bench midnight --messages 3000 --json", {"early", "ratio", "pause_ms_max"}),
         (
             "bench lanes --lanes 2000 --messages 10000 --turns 20 --json",
-            {"claim_p99_many_ms", "claim_p99_one_ms", "ratio"},
+            {"claim_p99_many_ms", "claim_p99_one_ms", "ratio", "busy_ratio"},
         ),
         (
             "bench lifecycle --kind log --batch 100 --messages 2000 --encrypted --json",

@@ -84,6 +84,19 @@ def test_what_came_overdue_stays_behind_what_stood_in_its_lane(
     assert payloads[-5:] == [b"overdue"] * 5
 
 
+def test_a_weight_for_a_lane_that_has_nothing_ready_leaves_a_backlog_as_it_is(
+    q: duly.Client, jobs: str, home: Home
+) -> None:
+    backlog(q, 2_000, "a", "b")
+    weigh(q, c=5)
+    assert home.ask(STALE_RUNS) == [(0,)]
+    weigh(q, c=5, b=2)
+    assert home.ask(STALE_RUNS) != [(0,)]
+    q.publish(jobs, lane("c", 1_000))
+    shares = Counter(served(q, jobs, 800))
+    assert all(abs(shares[name] - 100 * weight) <= 3 for name, weight in {"a": 1, "b": 2, "c": 5}.items())
+
+
 def test_beside_a_backlog_that_waits_for_new_tags_a_quiet_lane_is_served_at_once(
     q: duly.Client, jobs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,7 +265,7 @@ def midnight(
 def lanes(
     lanes: Annotated[int, typer.Option(min=2, help="Lanes of the queue that has many.")] = 100_000,
     messages: Annotated[int, typer.Option(min=1, help="Messages that stand in one of them.")] = 1_000_000,
-    turns: Annotated[int, typer.Option(min=1, help="Claims in each of the two queues.")] = 1_000,
+    turns: Annotated[int, typer.Option(min=1, help="Claims in either queue, quiet and busy.")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="Messages a publish and a claim.")] = 100,
     folder: Folder = Path("."),
     as_json: Json = False,

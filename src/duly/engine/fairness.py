@@ -19,7 +19,7 @@ clocks are forgotten. What remains is a clock for each priority that was interru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -28,11 +28,13 @@ import numpy as np
 
 from ..store.contract import TopicRow
 from .columns import Columns
-from .entries import Entries
+from .entries import Entries, lane_hash
 
 # By priority: its clock, and where the default lane's next message may start.
 Clocks = dict[int, tuple[float, float]]
 _START = (0.0, 0.0)
+# What makes a pattern of a lane's name.
+_PATTERN = frozenset("*?[")
 
 
 class Tails(msgspec.Struct, frozen=True):
@@ -47,6 +49,11 @@ class Tails(msgspec.Struct, frozen=True):
     def after(self, pos: int) -> Tails:
         """Of what stands from a position on. Nothing is copied: every claim asks, of any number of lanes."""
         return Tails(self.pairs, self.last, self.tags, pos)
+
+    def has(self, lanes: Any) -> bool:
+        """Whether any of some lanes still has an entry, of whatever priority."""
+        found = np.isin(self.pairs >> np.uint64(16), lanes & np.uint64(2**48 - 1))
+        return bool((self.last[found] >= self.pos).any())
 
     def find(self, pairs: Any) -> tuple[Any, Any]:
         """Which of some pairs still have an entry, and where their tails are."""
@@ -78,6 +85,15 @@ def weigh(topic: TopicRow, columns: Columns) -> Any:
     codes, names = columns.coded("lane")
     by_lane = np.array([*(_weight(lanes.weights, name) for name in names), 1.0])
     return by_lane[codes]
+
+
+def lanes_reweighed(before: Mapping[str, float], after: Mapping[str, float]) -> Any:
+    """The numbers of the lanes whose weights were changed; None: there are patterns among them, it may be any."""
+    changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    if any(not _PATTERN.isdisjoint(name) for name in changed):
+        return None
+    changed = [name for name in changed if _weight(before, name) != _weight(after, name)]
+    return np.array([lane_hash(name) for name in changed], np.uint64)
 
 
 def _weight(weights: Any, name: str) -> float:

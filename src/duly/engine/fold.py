@@ -42,7 +42,7 @@ _SLICE = 12_000
 # So much of folding those who write runs put off: they took their time already. Later publishers do it.
 _OWED_MAX = 36_000
 # Between two steps of giving new tags there is time for others.
-_RETAG_AGAIN_MS = 50
+_RETAG_AGAIN_MS = 25
 # Runs of named lanes are not folded past this: their tails are held in memory (fairness.py).
 _LANED_LEVEL_MAX = 2
 
@@ -107,10 +107,12 @@ def absorb_some(tx: Transaction, topic: TopicRow, partition: int, size: int) -> 
     finish(index, "all")
 
 
-def outdate_tags(tx: Transaction, topic: TopicRow, partition: int) -> None:
-    """What is ready in named lanes gets other tags: the young end when it is next looked at, the rest by and by."""
+def outdate_tags(tx: Transaction, topic: TopicRow, partition: int, lanes: Any) -> None:
+    """Some lanes have other weights; `lanes` None: perhaps all. What is ready in named lanes gets other tags: the young
+    end when it is next looked at, the rest by and by.
+    """
     index = Index(tx, topic, partition)
-    index.outdate()
+    index.outdate(lanes)
     finish(index)
 
 

@@ -71,6 +71,8 @@ ABSORB_FROM = 8_192
 SWEEP_BLOCKS = 64
 # So many that have come due are promoted by one claim.
 PROMOTE_MAX = 8_192
+# So many get other tags at once: with their messages, that is twenty milliseconds.
+RETAG_MAX = 4_096
 # From so many runs on they are merged ahead.
 _MERGED_MIN = 5
 # Entries a block of a run that is made now.
@@ -93,6 +95,7 @@ class Index:
 
     def __init__(self, tx: Transaction, topic: TopicRow, partition: int, *, reading: bool = False) -> None:
         self._limited = is_limited(topic) and not reading
+        self._reading = reading
         self.tx = tx
         self.topic = topic
         self.partition = partition
@@ -204,7 +207,7 @@ class Index:
         return [*stored, *((fresh.kind, fresh) for fresh in self._fresh)]
 
     def _kinds(self) -> list[int]:
-        """All kinds, in the order in which they are served."""
+        """All kinds that there are."""
         return [READY, LANED, *self._stale_kinds(), TIMED]
 
     def _stale_kinds(self) -> list[int]:
@@ -277,9 +280,9 @@ class Index:
         return stop - start
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
-        """Makes ready what has come due, up to a bound; and as much of what is stale. Returns how many there were."""
+        """Makes ready what has come due, and some of what is stale, up to a bound. Returns how many there were."""
         self._look_at_costs()
-        at_once = self.retag(most) + self._turn_over()
+        at_once = self.retag() + self._turn_over()
         timed = [view for view in self.views(TIMED) if view.left]
         proposal = due_front(timed, self.tx.now_ms, most) if timed else None
         due = 0 if proposal is None else len(proposal.entries)
@@ -287,7 +290,9 @@ class Index:
         # More is due than was promoted: in a named lane what is younger must not come first (see `absorb`).
         self._behind = due == most or loose == most
         if self._behind and not self._limited:
-            self._behind = bool(self._untagged) or (proposal is not None and proposal.entries.has_lanes)
+            self._behind = any(part.turns is None for part in self._untagged) or (
+                proposal is not None and proposal.entries.has_lanes
+            )
         if proposal is not None and due:
             entries, columns = self._take_out(proposal)
             self._take_in(entries, self._weights(entries, columns), columns, young=False)
@@ -307,20 +312,24 @@ class Index:
 
     # Other weights
 
-    def outdate(self) -> None:
-        """Weights, or costs, have changed: the tags of what is ready in named lanes hold no longer."""
-        stale = max([STALE, *(kind + 1 for kind in self._stale_kinds())])
-        for run in [run for run in self.runs.values() if run.kind == LANED]:
-            self.runs[run.id] = replace(run, kind=stale)
-            self.tx.run_update(self.runs[run.id])
-        self._ahead.pop(LANED, None)
+    def outdate(self, lanes: Any = None) -> None:
+        """Weights, or costs, have changed: the tags of what is ready in named lanes hold no longer.
+
+        `lanes`: only of these lanes; None: of all. If they have nothing ready, all others keep their tags.
+        """
+        if lanes is None or any(tails.has(lanes) for tails in self._tails([LANED])):
+            stale = max([STALE, *(kind + 1 for kind in self._stale_kinds())])
+            for run in [run for run in self.runs.values() if run.kind == LANED]:
+                self.runs[run.id] = replace(run, kind=stale)
+                self.tx.run_update(self.runs[run.id])
+            self._ahead.pop(LANED, None)
+            service = service_of(self.tx, self.partition)
+            if service is not None:
+                service.note_tags()
         # It is looked at anew.
         self._fresh, self._seen_to, self._young_before = [], None, (None, ())
         if self.is_stale:
             schedule(self.tx, self.topic.tenant_id, self.partition, TRUNCATE, self.tx.now_ms)
-        service = service_of(self.tx, self.partition)
-        if service is not None:
-            service.note_tags()
 
     def _look_at_costs(self) -> None:
         """Has tags given anew where lanes have come to cost something else than when they were given."""
@@ -336,7 +345,7 @@ class Index:
         service = service_of(self.tx, self.partition)
         return 1.0 if service is None else service.cost(0)
 
-    def retag(self, most: int = PROMOTE_MAX) -> int:
+    def retag(self, most: int = RETAG_MAX) -> int:
         """Gives new tags to what comes first of what is stale, up to a bound. Returns how much of it there was."""
         kinds = self._stale_kinds()
         if not kinds:
@@ -519,6 +528,9 @@ class Index:
 
     def _tails(self, kinds: Sequence[int]) -> list[Tails]:
         """The last tag of every lane that has something of some kinds."""
+        if self._reading:
+            # Nobody is served: whose turn it is need not be known.
+            return []
         found, moved = [], self._moved()
         known: dict[int, Tails] = self.tx.recall(("tails", self.partition)) or {}
         standing = [run for kind in kinds for run in self.servable(kind) if moved.get(run.id, run.pos) < run.count]

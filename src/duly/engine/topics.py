@@ -22,6 +22,7 @@ from ..topic import GroupSettings, PartitionDescription, TopicDescription, Topic
 from .agenda import TRUNCATE, note_created, schedule
 from .audit import note_done
 from .erase import drop_topic
+from .fairness import lanes_reweighed
 from .find import QUEUE_GROUP, find_group, find_owner, find_topic, head_of, set_cursor, set_head
 from .fold import outdate_tags
 from .gates import mend_gate
@@ -182,7 +183,7 @@ def _change_lanes(tx: Transaction, topic: TopicRow, changed: TopicRow) -> None:
         if is_limited(topic) and not is_limited(changed):
             leave_lanes(tx, topic, partition)
         if _weights(topic) != _weights(changed):
-            outdate_tags(tx, changed, partition)
+            outdate_tags(tx, changed, partition, lanes_reweighed(_weights(topic), _weights(changed)))
 
 
 def _weights(topic: TopicRow) -> Mapping[str, float]:
