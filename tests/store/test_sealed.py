@@ -97,6 +97,9 @@ def test_nothing_of_a_message_lies_in_the_clear_whatever_becomes_of_it(home: Hom
         for delivery in list(q.claim(topic, group=group, max_messages=2)):
             q.nack([delivery], reason=f"again: {CANARY}")
     assert len(list(q.dead("log", group="g"))) == 2
+    with duly.operation(CANARY):
+        q.publish("log", canaries())
+    assert [one.id for one in q.operations()] == [CANARY]
     q.stage("log", canaries(), stage="staged", number=0)
     assert found(home) == []
     q.commit_stages("log", {"staged": 3}, job="j")

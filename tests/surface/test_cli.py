@@ -112,6 +112,8 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
             ],
         )
+        for name in ("orders@12-345", "import"):
+            q.stop_operation(name)
         export_topic(q, "orders", home / "old-orders.parquet")
         q.backup(home / "backups")
     (home / "tasks.py").write_text(
@@ -179,6 +181,7 @@ class TestHelp:
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"tenants {verb}" for verb in words("create list show update suspend resume delete")]
+            + [f"operations {verb}" for verb in words("list resume stop")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
             + [f"keys {verb}" for verb in words("create list rotate revoke")]
             + [f"principals {verb}" for verb in words("put list delete")]
@@ -198,7 +201,7 @@ class TestHelp:
         assert "…" not in ran.out
 
     @pytest.mark.parametrize(
-        "group", ["", "topics", "groups", "tenants", "dead", "keys", "principals", "master", "pipeline"]
+        "group", ["", "topics", "groups", "tenants", "operations", "dead", "keys", "principals", "master", "pipeline"]
     )
     def test_a_group_alone_shows_its_help(self, group: str) -> None:
         assert "Usage: duly" in ok(*group.split()).out.replace("root", "duly")
@@ -278,6 +281,8 @@ WITHOUT_NAMES = {
     "tenants suspend": "acme",
     "tenants resume": "acme",
     "tenants delete": "acme",
+    "operations resume": "import",
+    "operations stop": "import",
     "work": "tasks:workers",
     "backup": "backups",
     "keys create": "shop --grant read",
@@ -358,7 +363,7 @@ class TestErrors:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
         without_names |= {*words("restore migrate pause resume serve cluster audit"), "master rotate", "certs dev"}
-        without_names |= {"keys list", "principals list", "tenants create", "tenants list"}
+        without_names |= {"keys list", "principals list", "tenants create", "tenants list", "operations list"}
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)

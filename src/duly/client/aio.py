@@ -521,15 +521,18 @@ class Client(_Call):
         self,
         deliveries: Batch | Iterable[Delivery] | None = None,
         *,
+        delay: Duration | None = None,
         consumer: str | None = None,
         topic: str | None = None,
         group: str | None = None,
         tx: Any = None,
         timeout: Duration | None = None,
     ) -> Settled:
-        """Gives deliveries back at once, without counting an attempt; or all that a (hung) consumer holds."""
-        whose = {"consumer": consumer, "topic": topic, "group": group}
-        settled: Settled = await self._call(PlainClient.release, _bare_all(deliveries), **whose, tx=tx, timeout=timeout)
+        """Gives deliveries back without counting an attempt, at once or after `delay`; or all that a (hung) consumer
+        holds.
+        """
+        how = {"delay": delay, "consumer": consumer, "topic": topic, "group": group}
+        settled: Settled = await self._call(PlainClient.release, _bare_all(deliveries), **how, tx=tx, timeout=timeout)
         return settled
 
     def producer(

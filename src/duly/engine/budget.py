@@ -36,7 +36,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..causal import Operation, check_operation, is_operation
-from ..errors import Conflict, Error, InvalidArgument, NotFound, OperationExhausted
+from ..errors import Conflict, Error, InvalidArgument, NotFound, OperationExhausted, TopicNotFound
 from ..events import Event
 from ..grants import NOBODY, By
 from ..limits import MINUTE_MS
@@ -251,7 +251,11 @@ def write_owed(tx: Transaction, topic: tuple[str, str]) -> None:
     owed, tx.aftermath.owed = tx.aftermath.owed, {}
     if not owed:
         return
-    row = find_topic(tx, *topic, suspended=True, shredded=True)
+    try:
+        row = find_topic(tx, *topic, suspended=True, shredded=True)
+    except TopicNotFound:
+        # Deleted in this very transaction, and with it what was published.
+        return
     budget = row.budget
     if budget is None:
         return
