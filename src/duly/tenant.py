@@ -23,6 +23,7 @@ ACTIVE, SUSPENDED, DELETING = range(3)
 STATES = ("active", "suspended", "deleting")
 
 _QUOTA_MAX = 2**53 - 1
+WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000
 
 
 def check_name(name: object, what: str, chars_max: int = LIMITS.name_chars_max) -> str:
@@ -42,11 +43,12 @@ def check_name(name: object, what: str, chars_max: int = LIMITS.name_chars_max) 
 
 @dataclass(frozen=True, slots=True)
 class TenantSettings:
-    """What may be set on a tenant: quotas, each a whole number or None for as much as there is, and encryption.
+    """What may be set on a tenant: quotas, each a whole number or None for as much as there is, encryption, a weight.
 
     `stored_bytes` is what its messages take and `topics` how many it has. `publish_per_s`, `publish_bytes_per_s`
     and `claim_per_s` are messages and bytes of payload a second through all brokers together, `connections` the calls
-    that it has open at them. `encrypt`: what is stored from then on is encrypted.
+    that it has open at them. `encrypt`: what is stored from then on is encrypted. `weight`: its share where tenants
+    compete, beside the 1 of the others.
     """
 
     stored_bytes: int | None = None
@@ -56,12 +58,14 @@ class TenantSettings:
     topics: int | None = None
     connections: int | None = None
     encrypt: bool = False
+    weight: float = 1
 
     def __post_init__(self) -> None:
         for name in QUOTAS:
             _check_quota(getattr(self, name), name)
         if not isinstance(self.encrypt, bool):
             raise InvalidArgument(f"encrypt must be True or False; got {self.encrypt!r}.")
+        _check_weight(self.weight)
 
     @property
     def limits_brokers(self) -> bool:
@@ -75,10 +79,11 @@ class TenantSettings:
 
     def given(self) -> dict[str, Any]:
         """What differs from the defaults, as it is stored."""
-        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        unset = asdict(TenantSettings())
+        return {name: value for name, value in asdict(self).items() if value != unset[name]}
 
 
-QUOTAS = tuple(entry.name for entry in fields(TenantSettings) if entry.name != "encrypt")
+QUOTAS = tuple(entry.name for entry in fields(TenantSettings) if entry.name not in ("encrypt", "weight"))
 BROKER_QUOTAS = ("publish_per_s", "publish_bytes_per_s", "claim_per_s", "connections")
 
 
@@ -91,6 +96,13 @@ def _check_quota(value: object, name: str) -> None:
         raise LimitExceeded(f"{name} must be 1 to {_QUOTA_MAX}; got {value}. To stop a tenant, suspend it.")
 
 
+def _check_weight(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"weight must be a number; got {value!r}.")
+    if not WEIGHT_MIN <= value <= WEIGHT_MAX:
+        raise LimitExceeded(f"weight must be {WEIGHT_MIN} to {WEIGHT_MAX}; got {value}. To stop a tenant, suspend it.")
+
+
 def check_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Refuses what is no setting of tenants."""
     known = [entry.name for entry in fields(TenantSettings)]
@@ -98,6 +110,21 @@ def check_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
         if name not in known:
             raise InvalidArgument(f"There is no setting {name!r}. Settings: {', '.join(sorted(known))}.")
     return given
+
+
+class Weights:
+    """The shares of tenants where they compete, as far as a process knows them. Replaced as a whole: no lock."""
+
+    def __init__(self) -> None:
+        self._weights: dict[str, float] = {}
+
+    def of(self, tenant: str) -> float:
+        """A tenant's; 1 where nothing else was set."""
+        return self._weights.get(tenant, 1.0)
+
+    def heed(self, settings: Mapping[str, TenantSettings]) -> None:
+        """Those of the tenants on which something is set."""
+        self._weights = {name: one.weight for name, one in settings.items() if one.weight != 1}
 
 
 @dataclass(frozen=True, slots=True)

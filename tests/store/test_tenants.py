@@ -39,6 +39,19 @@ def test_a_tenant_is_made_described_listed_and_changed(q: duly.Client) -> None:
     assert q.list_tenants(after="acme", limit=1) == ["globex"]
 
 
+def test_a_tenants_weight_is_kept_and_is_one_where_none_was_given(q: duly.Client) -> None:
+    assert q.create_tenant("acme").settings.weight == 1
+    assert q.update_tenant("acme", weight=2.5).settings == duly.TenantSettings(weight=2.5)
+    assert q.update_tenant("acme", topics=5).settings == duly.TenantSettings(weight=2.5, topics=5)
+    assert q.describe_tenant("acme").settings.weight == 2.5
+    for beyond in (0, -1, 1000.5, float("nan")):
+        with pytest.raises(duly.LimitExceeded, match="weight"):
+            q.update_tenant("acme", weight=beyond)
+    for wrong in (None, True, "2"):
+        with pytest.raises(duly.InvalidArgument):
+            q.update_tenant("acme", weight=wrong)
+
+
 def test_what_cannot_be_is_refused(q: duly.Client) -> None:
     q.create_tenant("acme")
     with pytest.raises(duly.TenantExists):

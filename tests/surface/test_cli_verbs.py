@@ -56,6 +56,14 @@ class TestEverywhere:
         assert [line["topic"] for line in ok("topics", "list", "--json", "--tenant", "acme").lines] == ["a"]
         assert ok("topics", "list", "--json").lines == []
 
+    def test_a_tenants_weight_is_set_shown_and_changed(self, folder: Path) -> None:
+        made = ok("tenants", "create", "acme", "--weight", "2.5", "--json").document
+        assert made["settings"]["weight"] == 2.5
+        ok("tenants", "update", "acme", "--topics", "5")
+        assert "2.5" in ok("tenants", "show", "acme").out
+        assert ok("tenants", "update", "acme", "--weight", "1", "--json").document["settings"]["weight"] == 1
+        assert "weight must be" in refused("tenants", "update", "acme", "--weight", "0").err
+
     def test_an_empty_list_is_told_to_people_beside_the_result(self, t: str) -> None:
         ran = ok("dead", "list", t, "--group", "g")
         assert (ran.out, "no dead letters" in ran.err) == ("", True)

@@ -41,6 +41,10 @@ def _tenant_given(
     encrypt: Annotated[
         bool | None, typer.Option("--encrypt/--no-encrypt", help="Encrypt what is stored from now on.")
     ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(help="Its share where tenants compete, beside the 1 of the others.", show_default=False),
+    ] = None,
 ) -> Given:
     return given_of(
         stored_bytes=stored_bytes,
@@ -50,6 +54,7 @@ def _tenant_given(
         topics=topics,
         connections=connections,
         encrypt=encrypt,
+        weight=weight,
     )
 
 
@@ -103,6 +108,7 @@ def _show(show: Show, tenant: TenantDescription) -> None:
         "state": tenant.state,
         "topics": tenant.topics,
         "bytes": human_size(tenant.stored_bytes),
+        "weight": f"{tenant.settings.weight:g}",
         "quotas": _quotas(tenant) or "none",
         "encrypted": "yes" if tenant.settings.encrypt else "no",
         "created": f"{age(tenant.created_at_ms)} ago",
@@ -119,11 +125,11 @@ def _quotas(tenant: TenantDescription) -> str:
 @command(
     app,
     "update",
-    examples=["duly tenants update default --topics 100 --claim-per-s none"],
+    examples=["duly tenants update default --topics 100 --claim-per-s none", "duly tenants update default --weight 2"],
     given=_tenant_given,
 )
 def update(name: Name, session: Session, given: Given) -> None:
-    """Change quotas. What is not named stays; `none` takes a quota away."""
+    """Change quotas, encryption or the weight. What is not named stays; `none` takes a quota away."""
     must_change(given)
     with session.client() as client:
         after = client.update_tenant(name, **given)

@@ -34,7 +34,7 @@ class TenantCalls(Calls):
     ) -> TenantDescription:
         """Makes a tenant. With `exist_ok` an equal one is left as it is; one with other settings is TenantExists.
 
-        Settings are those of duly.TenantSettings: quotas, and `encrypt`.
+        Settings are those of duly.TenantSettings: quotas, `encrypt` and `weight`.
         """
         wanted = TenantSettings(**check_settings(settings))
         command = CreateTenant(self._tenant, check_tenant(name), wanted, flag(exist_ok, "exist_ok"))
@@ -60,7 +60,7 @@ class TenantCalls(Calls):
     def update_tenant(
         self, name: str, *, version: int | None = None, timeout: Duration | None = None, **changes: Any
     ) -> TenantDescription:
-        """Changes quotas (None takes one away) or `encrypt`. With `version`, only if nobody changed it since."""
+        """Changes quotas (None takes one away), `encrypt` or `weight`. With `version`, only if nobody did since."""
         if version is not None:
             version = whole(version, "version")
         return self._do(UpdateTenant(self._tenant, named(name), changes, version), timeout)

@@ -133,7 +133,7 @@ def check_tenant_is(tx: Transaction, name: str) -> None:
 
 
 def update_tenant(tx: Transaction, command: UpdateTenant) -> TenantDescription:
-    """Changes quotas and encryption. Those of rates are heeded by every broker within seconds."""
+    """Changes quotas, encryption and weight. Rates and weights are heeded by every broker within seconds."""
     row = _find_present(tx, command.name)
     if command.version is not None and command.version != row.version:
         raise StaleVersion(f"Tenant {row.name!r} is at version {row.version}, not {command.version}. Read it again.")

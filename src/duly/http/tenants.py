@@ -22,7 +22,7 @@ from ..engine.tenants import (
     SuspendTenant,
     UpdateTenant,
 )
-from ..tenant import TenantDescription
+from ..tenant import WEIGHT_MAX, WEIGHT_MIN, TenantDescription
 from .endpoint import Call, endpoint
 from .fields import WHOLE_MAX, Limit, Moment, Name, Next
 from .reply import Reply
@@ -44,6 +44,7 @@ class Quotas(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     topics: _Quota | UnsetType = UNSET
     connections: _Quota | UnsetType = UNSET
     encrypt: bool | UnsetType = UNSET
+    weight: Annotated[float, Meta(ge=WEIGHT_MIN, le=WEIGHT_MAX)] | UnsetType = UNSET
 
 
 class NewTenant(Quotas, forbid_unknown_fields=True, kw_only=True):
@@ -143,7 +144,7 @@ def describe_tenant(call: Call) -> Reply:
     gives_headers=_ETAG,
 )
 def update_tenant(call: Call) -> Reply:
-    """Change a tenant's quotas, or its encryption. What is left out stays."""
+    """Change a tenant's quotas, its encryption or its weight. What is left out stays."""
     changes = _given(call.body)
     return _described(call.client.update_tenant(call.path["name"], version=version_of(call), **changes))
 
