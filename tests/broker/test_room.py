@@ -262,7 +262,7 @@ def test_a_writer_that_takes_no_more_is_told_as_busy_to_all(place: Place, monkey
 
 
 def test_too_many_who_wait_are_turned_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duly.broker.room, "LIMITS", replace(LIMITS, claims_waiting_max=3))
+    monkeypatch.setattr(duly.broker.room, "LIMITS", replace(LIMITS, claims_waiting_max=6))
     waiting = [place.wait(f"w{number}") for number in range(3)]
     with pytest.raises(duly.Busy):
         place.come("one too many")

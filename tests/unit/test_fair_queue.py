@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.engine.fair_queue import COMMAND_COST, FairQueue
+from duly.engine.fair_queue import COMMAND_COST, QUANTUM, FairQueue
+from duly.tenant import TenantSettings, Weights
 
 MANY, PLENTY = 1_000_000, 2**60
 
@@ -163,3 +164,64 @@ def test_every_waiting_tenant_is_served_in_each_round(tenants: int) -> None:
         del n
     for _ in range(50):
         assert sorted(queue.take(tenants, PLENTY)) == list(range(tenants))
+
+
+def weighing(**weights: float) -> Weights:
+    made = Weights()
+    made.heed({tenant: TenantSettings(weight=weight) for tenant, weight in weights.items()})
+    return made
+
+
+def test_tenants_share_by_weight_and_another_weight_holds_from_the_next_turn() -> None:
+    weights = weighing(a=3, b=0.5)
+    queue: FairQueue[str] = FairQueue(weights)
+    for _ in range(20_000):
+        for tenant in "abc":
+            queue.put(tenant, 1000, tenant)
+    served = Counter(queue.take(9000, PLENTY))
+    assert served["a"] / served["c"] == pytest.approx(3, rel=0.05)
+    assert served["b"] / served["c"] == pytest.approx(0.5, rel=0.05)
+    weights.heed({"b": TenantSettings(weight=2)})
+    served = Counter(queue.take(9000, PLENTY))
+    assert served["a"] / served["c"] == pytest.approx(1, rel=0.05)
+    assert served["b"] / served["c"] == pytest.approx(2, rel=0.05)
+
+
+def test_a_huge_command_of_the_smallest_weight_takes_no_longer_to_find() -> None:
+    looked = 0
+
+    class Counted(Weights):
+        def of(self, tenant: str) -> float:
+            nonlocal looked
+            looked += 1
+            return super().of(tenant)
+
+    weights = Counted()
+    weights.heed({"a": TenantSettings(weight=0.001), "b": TenantSettings(weight=0.002)})
+    queue: FairQueue[str] = FairQueue(weights)
+    for tenant in "ab":
+        queue.put(tenant, 128 * 1024 * 1024, tenant)
+    # As rounds one by one it would be a million of them.
+    assert queue.take(2, PLENTY) == ["b", "a"]
+    assert looked < 100
+
+
+def test_who_may_not_have_more_is_passed_over_and_loses_nothing() -> None:
+    queue: FairQueue[str] = FairQueue(each=QUANTUM)
+    for tenant in "aaabbb":
+        queue.put(tenant, 0, tenant)
+    assert queue.take(MANY, PLENTY, lambda tenant: tenant == "b") == ["b", "b", "b"]
+    assert queue.take(1, PLENTY, lambda _: False) == []
+    assert queue.take(MANY, PLENTY) == ["a", "a", "a"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60))
+def test_however_often_turns_are_broken_off_each_item_is_a_turn(script: list[tuple[str, bool]]) -> None:
+    """One that is let on now and then does not save up turns for later."""
+    queue: FairQueue[str] = FairQueue(each=QUANTUM)
+    for tenant in "abc":
+        for _ in range(200):
+            queue.put(tenant, 0, tenant)
+    for kept_out, some in script:
+        queue.take(1 if some else 3, PLENTY, lambda tenant, kept_out=kept_out: tenant != kept_out)  # type: ignore[misc]
+    assert Counter(queue.take(30, PLENTY)) == {"a": 10, "b": 10, "c": 10}

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..client.embedded import Embedded
+from ..client.embedded import Embedded, heed_weights
 from ..client.port import Watch
 from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Acks, Claim, Claimed
@@ -35,7 +35,8 @@ from ..grants import NOBODY, By
 from ..health import Finding
 from ..limits import LIMITS
 from ..member import Member
-from ..store.contract import Backup, TenantRow, Transaction
+from ..store.contract import Backup, Transaction
+from ..tenant import Weights
 from .authority import Authority
 from .denials import Denials
 from .desk import Answered, Waiter
@@ -73,10 +74,6 @@ class MeteredWatch:
         self._watch.wait(deadline)
 
 
-def _tenants_set(tx: Transaction, _: None) -> list[TenantRow]:
-    return tx.tenants_set()
-
-
 class Broker:
     """A Port for many: the same operations, with claims in turn. Surfaces call it from any thread."""
 
@@ -112,6 +109,12 @@ class Broker:
         """The store's, which changes when it is restored."""
         incarnation: str = self._home.store.incarnation
         return incarnation
+
+    @property
+    def weights(self) -> Weights:
+        """The shares of tenants where they compete, as of the last beat."""
+        weights: Weights = self._home.store.weights
+        return weights
 
     # Without waiting
 
@@ -296,7 +299,7 @@ class Broker:
     def _meet(self, members: list[Member]) -> None:
         """Notes where clients may go (to those that are ready, or if nobody is, to anyone), and its share of quotas."""
         share = sum(member.ready for member in members) or len(members)
-        self.meters.heed(self.look(_tenants_set, None), share)
+        self.meters.heed(heed_weights(self._home.store), share)
         # Whoever came by TLS stays with it, and whoever came without has no certificates to go on with.
         alike = [member for member in members if member.url.startswith(self._scheme)]
         ready = [member for member in alike if member.ready] or alike

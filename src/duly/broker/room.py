@@ -23,6 +23,8 @@ A topic or group that goes rings, and all who wait there are told, for an error 
 Rings come from whoever commits, answers from the writer's thread: neither may wait, and no error may get out there.
 Nothing foreign is called under the lock: neither the store's `submit` nor `then`, which may come back into the room.
 One thread sleeps until the next due time, or the end of the next waiter's patience.
+
+There is room for so many; a tenant that fills it is turned away, and nobody else is (engine/allowance.py).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from functools import partial
 from typing import Any
 
 from ..clock import monotonic_s
+from ..engine.allowance import Allowance
 from ..engine.claimed import Claim, Claimed
 from ..engine.operations import WRITES
 from ..engine.verdict import Settle, Token
@@ -55,7 +58,7 @@ class Room:
         self._lock = threading.Lock()
         self._desks: dict[Key, Desk] = {}
         self._by_slot: dict[int, set[Desk]] = {}
-        self._count = 0
+        self._places = Allowance()
         self._numbers = itertools.count()
         self._alarms: Alarms[Waiter | Desk] = Alarms()
         self._sooner = threading.Condition(self._lock)
@@ -67,7 +70,7 @@ class Room:
     @property
     def count(self) -> int:
         """How many wait."""
-        return self._count
+        return self._places.held
 
     def is_waited_at(self, command: Claim) -> bool:
         """Whether somebody waits for what this would claim."""
@@ -76,18 +79,18 @@ class Room:
     def claim(self, command: Claim, *, wait_until: float | None, then: Answered) -> Waiter:
         """Claims in turn. `then` is told once, perhaps before this returns, on a thread that must not be kept.
 
-        Raises Busy when too many wait.
+        Raises Busy when too many of its tenant's wait.
         """
         key = key_of(command)
         with self._lock:
             if self._closed:
                 raise _going_down()
-            if self._count >= LIMITS.claims_waiting_max:
-                raise Busy("Too many claims wait already. Back off and try again.")
+            if not self._places.allows(command.tenant, LIMITS.claims_waiting_max):
+                raise Busy("Too many of the tenant's claims wait already. Back off and try again.")
             desk = self._desks.get(key) or self._open(key)
             waiter = Waiter(next(self._numbers), command, desk, wait_until, then)
             desk.come(waiter)
-            self._count += 1
+            self._places.take(command.tenant)
             if wait_until is not None:
                 self._look_at(waiter, wait_until)
             chosen = [] if desk.asking else desk.begin_round()
@@ -185,7 +188,7 @@ class Room:
         if waiter.gone:
             return False
         waiter.gone = True
-        self._count -= 1
+        self._places.give_back(waiter.command.tenant)
         self._alarms.drop(waiter)
         return True
 

@@ -30,12 +30,13 @@ from ..grants import EMBEDDED, NOBODY, OPERATORS, By
 from ..health import Finding
 from ..interrupt import SHIELD
 from ..member import Member
-from ..store.contract import AgendaRow, Backup, Transaction
+from ..store.contract import AgendaRow, Backup, TenantRow, Transaction
 
 R = TypeVar("R")
 
 CHORES_TENANT = "$chores"
 _LOOK_AGAIN_S = 60.0
+_HEED_S = 1.0
 _NOTED_S = 30.0
 _RESTORE = "Restore the newest backup."
 
@@ -74,7 +75,7 @@ class Embedded:
                 return self.store.join(tx, WRITES[kind], command)
             if kind in READS:
                 self.store.refresh(command)
-                with self.store.read() as reading:
+                with self.store.read(command.tenant) as reading:
                     return READS[kind](reading, command)
             return self.store.write(
                 WRITES[kind], command, tenant=command.tenant, cost=cost, deadline=deadline, publish_id=publish_id
@@ -118,7 +119,7 @@ class Embedded:
         """Looks at the store by a verb that is no operation of its own."""
         with SHIELD:
             self.store.refresh(command)
-            with self.store.read() as tx:
+            with self.store.read(getattr(command, "tenant", "")) as tx:
                 return verb(tx, command)
 
     def batches(self, stretch: Stretch, *, patience_s: float) -> Iterator[Any]:  # noqa: ARG002
@@ -219,6 +220,15 @@ class EmbeddedWatch:
                 self._port.store.wait(self._ticket, until_ms=self._next_due, deadline=deadline)
 
 
+def heed_weights(store: Any) -> list[TenantRow]:
+    """Reads what is set on tenants, which share the store's time by their weights from then on."""
+    tx: Transaction
+    with store.read() as tx:
+        rows = tx.tenants_set()
+    store.weights.heed({row.name: row.settings for row in rows})
+    return rows
+
+
 class Caretaker:
     """A thread that sleeps until the next chore is due, and does it.
 
@@ -229,6 +239,8 @@ class Caretaker:
     def __init__(self, store: Any) -> None:
         self._store = store
         self._stopping = False
+        # When it last looked at what is set on tenants; a change wakes it.
+        self._heeded_at = -_HEED_S
         self._thread = threading.Thread(target=self._loop, name="duly-caretaker", daemon=True)
         self._thread.start()
 
@@ -246,6 +258,7 @@ class Caretaker:
                 self._store.look_at_clock()
                 self._store.look_at_disk()
                 self._store.look_at_stored()
+                heeds = self._heed()
                 next_due, chores = self._next()
                 if next_due is not None and next_due <= self._store.clock.now_ms():
                     look = self._do(chores)
@@ -257,9 +270,19 @@ class Caretaker:
                     break
                 # The disk is full, or another process holds the lock: there is time.
                 log.warning("a chore failed and will be tried again: %s", error)
-                next_due = self._store.clock.now_ms() + 5000
+                next_due, heeds = self._store.clock.now_ms() + 5000, True
             if not self._stopping:
-                self._store.wait(ticket, until_ms=next_due, deadline=monotonic_s() + _LOOK_AGAIN_S)
+                look_again_s = _LOOK_AGAIN_S if heeds else _HEED_S
+                self._store.wait(ticket, until_ms=next_due, deadline=monotonic_s() + look_again_s)
+
+    def _heed(self) -> bool:
+        """Reads the weights of tenants. False: that was a moment ago; they may have changed since."""
+        now = monotonic_s()
+        if now < self._heeded_at + _HEED_S:
+            return False
+        self._heeded_at = now
+        heed_weights(self._store)
+        return True
 
     def _write(self, verb: Any, command: Any) -> Any:
         return self._store.write(verb, command, tenant=CHORES_TENANT, cost=0, deadline=monotonic_s() + 60)

@@ -19,7 +19,7 @@ import msgspec
 from ..clock import from_ms
 from ..events import Event
 from ..member import Member
-from ..tenant import ACTIVE, TenantSettings
+from ..tenant import ACTIVE, TenantSettings, Weights
 from ..topic import GroupSettings, TopicSettings
 
 LEASED, WAITING = 0, 1
@@ -668,6 +668,9 @@ class Transaction(Protocol):
 class Store(Protocol):
     """Runs verbs in transactions and wakes those who wait for their outcome."""
 
+    # Which of those who wait have longer turns: whoever looks at tenants keeps it up to date (client/embedded.py).
+    weights: Weights
+
     def write(
         self,
         verb: Verb[C, R],
@@ -697,8 +700,8 @@ class Store(Protocol):
         """
         ...
 
-    def read(self) -> AbstractContextManager[Transaction]:
-        """A transaction that sees one moment and writes nothing."""
+    def read(self, tenant: str = "") -> AbstractContextManager[Transaction]:
+        """A transaction that sees one moment and writes nothing. Where these are few, tenants have them in turn."""
         ...
 
     def ticket(self, partitions: Sequence[int], *, here_only: bool = False) -> Any:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..engine.claim import claim
+from ..engine.claimed import Claim
 from ..engine.publish import Remember, remember_publish
 from ..errors import PublishUnknown
 from .contract import Transaction, Verb
 
 GIVEN, QUEUED, RUNNING, FINISHED = range(4)
+# What a claimed message costs a transaction, in bytes published: about as much (ARCHITECTURE.md has the figures).
+_CLAIMED_COST = 64
 
 
 class Job:
@@ -26,6 +29,7 @@ class Job:
         "done",
         "follower",
         "give_up_at",
+        "price",
         "publish_id",
         "stage",
         "tenant",
@@ -37,7 +41,9 @@ class Job:
         self.verb = verb
         self.command = command
         self.tenant = tenant
+        # What it holds in memory while it waits, and by what its tenant's turn is measured: a claim's work is to come.
         self.cost = cost
+        self.price = cost + (command.max_messages * _CLAIMED_COST if isinstance(command, Claim) else 0)
         self.publish_id = publish_id
         # Who waits for the answer; nobody does for the writer's own.
         self.caller: threading.Thread | None = threading.current_thread()

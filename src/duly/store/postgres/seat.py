@@ -19,7 +19,9 @@ import itertools
 from collections import deque
 from typing import Any
 
+from ...engine.fair_queue import QUANTUM, FairQueue
 from ...engine.memory import Memory
+from ...tenant import Weights
 from ..jobs import Job
 
 _epochs = itertools.count(1)
@@ -55,12 +57,15 @@ class Seat:
         "tenant",
         "topic_id",
         "turn",
+        "turns",
     )
 
-    def __init__(self, tenant: str, name: str | None) -> None:
+    def __init__(self, tenant: str, name: str | None, weights: Weights) -> None:
         self.tenant = tenant
         self.name = name
         self.jobs: deque[Job] = deque()
+        # The store's own is everybody's: there a job is a turn of its tenant's.
+        self.turns: FairQueue[Job] | None = FairQueue(weights, each=QUANTUM) if name is None else None
         # Whether somebody is at it; only that one touches what follows.
         self.busy = False
         self.topic_id: int | None = None
@@ -87,6 +92,32 @@ class Seat:
         self.kept_until = 0.0
         # Whoever keeps it waits for the next job.
         self.lingers = False
+
+    def come(self, job: Job) -> None:
+        """One more waits."""
+        self.jobs.append(job)
+        if self.turns is not None:
+            self.turns.put(job.tenant, 0, job)
+
+    def come_back(self, job: Job) -> None:
+        """One waits again, as the first."""
+        self.jobs.appendleft(job)
+        if self.turns is not None:
+            self.turns.put(job.tenant, 0, job)
+
+    def next(self) -> Job:
+        """The one whose turn it is waits no longer."""
+        if self.turns is None:
+            return self.jobs.popleft()
+        (job,) = self.turns.take(1, QUANTUM)
+        self.jobs.remove(job)
+        return job
+
+    def leave(self, job: Job) -> None:
+        """One does not wait any longer."""
+        self.jobs.remove(job)
+        if self.turns is not None:
+            self.turns.remove(job.tenant, job)
 
     def forget(self, *, definitions: bool) -> None:
         """Somebody else wrote."""

@@ -27,6 +27,7 @@ from ...errors import InvalidArgument, StoreError
 from ...events import Listener
 from ...health import Finding
 from ...member import FORGET_MS, SEEN_MS_MAX, Member
+from ...tenant import Weights
 from ..bell import SLOTS, Ticket
 from ..contract import AgendaRow, Backup, Verb
 from ..sql.stored import StoredBytes
@@ -46,7 +47,7 @@ from .statements import statements
 from .transaction import PostgresTransaction
 from .writer import PostgresWriter
 
-_LINES_MAX = 6
+_LINES_MAX = 8
 _READERS_MAX = 6
 # A server that says nothing for so long is taken for lost.
 _SILENCE_S = 30.0
@@ -78,6 +79,7 @@ class PostgresStore:
         self._listener = listener
         self._cache = BlockCache()
         self._stored = StoredBytes()
+        self.weights = Weights()
         self.keyring = Keyring(master)
         self._closed = False
         self._sql = statements()
@@ -94,8 +96,8 @@ class PostgresStore:
         # Drawn and not counted: a standby that takes over may lack what was counted last.
         session = secrets.randbelow(2**62) + 1
         self._bell = NotifyBell(self.address.connect, f"duly.{self.address.schema}")
-        self._pool = Pool(self._open_line, _LINES_MAX, self._forget)
-        self._readers = Pool(self._open_line, _READERS_MAX, self._forget)
+        self._pool = Pool(self._open_line, _LINES_MAX, self._forget, self.weights)
+        self._readers = Pool(self._open_line, _READERS_MAX, self._forget, self.weights)
         self._sweeper = Sweeper(self.address.connect, self.address.schema, self.space)
         self._writer = PostgresWriter(
             self._pool,
@@ -108,6 +110,7 @@ class PostgresStore:
             cache=self._cache,
             stored=self._stored,
             keyring=self.keyring,
+            weights=self.weights,
             bell=self._bell,
             listener=listener,
             freed=self._sweeper.owe,
@@ -182,9 +185,9 @@ class PostgresStore:
     # Reading
 
     @contextmanager
-    def read(self) -> Iterator[PostgresTransaction]:
+    def read(self, tenant: str = "") -> Iterator[PostgresTransaction]:
         try:
-            with self._readers.line() as line:
+            with self._readers.line(tenant) as line:
                 yield from self._reading(line)
         except LineLost as error:
             raise translate(error) from error
@@ -253,7 +256,7 @@ class PostgresStore:
         return False
 
     def _has_mail(self, tenant: str, topic: str) -> bool:
-        with self._readers.line() as line:
+        with self._readers.line(tenant) as line:
             return bool(line.ask(self._sql["has_mail"], {"tenant": tenant, "topic": topic}))
 
     def _take_in(self, tenant: str, topic: str) -> None:

@@ -5,6 +5,11 @@ which waits for the topic's lock among all brokers, takes the jobs that have gat
 answers them all. Topics do not wait for each other; each has its own lock, and lines (line.py) are taken from a small
 pool.
 
+While nobody waits callers lead, as many as there are lines for; else a seat waits for one of a few leaders, and tenants
+have turns there: one with a thousand topics has one transaction, and then it is the next one's turn
+(engine/fair_queue.py). At a topic's seat there is one tenant only. A tenant that fills the memory in which jobs wait is
+refused, and nobody else is (engine/allowance.py).
+
     queued ──▶ running ──commit──▶ answered
       │  ▲        ├──rollback──▶ answered with the error; nothing was done
       │  └────────┤ the line was lost before COMMIT was sent: nothing was done, run again on another
@@ -31,7 +36,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -39,9 +44,11 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from ...clock import Clock, monotonic_s
+from ...engine.allowance import Backlog
 from ...engine.audit import end_chains
 from ...engine.claim import claim
 from ...engine.claimed import Claim, Claimed
+from ...engine.fair_queue import QUANTUM, FairQueue
 from ...engine.memory import BlockCache, Memory
 from ...engine.publish import Publish
 from ...engine.record import write_records
@@ -50,6 +57,7 @@ from ...engine.verdict import Settle
 from ...errors import Busy, Closed, Error, StoreError, Timeout, Unavailable
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
+from ...tenant import Weights
 from ..contract import Aftermath, Verb
 from ..jobs import FINISHED, QUEUED, RUNNING, Job, answer_of, by_verb, remembering, run_together, unknown
 from ..sql.stored import StoredBytes
@@ -65,8 +73,9 @@ from .statements import statements
 from .transaction import PostgresTransaction, Turn
 
 _JOBS_A_TRANSACTION = 1024
-_COST_A_TRANSACTION = 32 * 1024 * 1024
-_LEADERS = 4
+# Its topic's other jobs wait for its end, and a line for others' topics does.
+_COST_A_TRANSACTION = 8 * 1024 * 1024
+_LEADERS = 6
 # A caller with less time than this does not lead.
 _LEADS_FROM_S = 20.0
 _SEATS_MAX = 10_000
@@ -106,11 +115,14 @@ class PostgresWriter:
         cache: BlockCache,
         stored: StoredBytes,
         keyring: Keyring,
+        weights: Weights,
         bell: NotifyBell,
         listener: Listener | None,
         freed: Callable[[], None],
     ) -> None:
         self._pool = pool
+        # So many callers may lead: there is a line for each of them, and for each leader.
+        self._guests_max = max(1, pool.most - _LEADERS)
         self._clock = clock
         self._server_clock = server_clock
         self._incarnation = incarnation
@@ -127,11 +139,13 @@ class PostgresWriter:
         self._freed = freed
         self._sql = statements()
         self._seats: OrderedDict[tuple[str, str | None], Seat] = OrderedDict()
-        # Seats with jobs and nobody at them yet.
-        self._ready: deque[Seat] = deque()
-        self._count = 0
-        self._cost = 0
+        # Seats with jobs and nobody at them yet. Each turn is a transaction, whatever is in it: a round of the tenants.
+        self._weights = weights
+        self._ready: FairQueue[Seat] = FairQueue(weights, each=QUANTUM)
+        self._backlog = Backlog()
         self._busy = 0
+        # Callers that lead.
+        self._guests = 0
         self._lock = threading.Lock()
         # Each wakes those alone that it is for: whoever is woken for nothing takes the interpreter from those at work.
         self._room = threading.Condition(self._lock)
@@ -184,7 +198,7 @@ class PostgresWriter:
     def _hand_over(self, job: Job, deadline: float | None, *, leads: bool) -> Seat | None:
         """Leaves a job at its seat. Answers the seat if the caller is to lead there."""
         with self._lock:
-            while self._count >= LIMITS.writer_commands_max or self._cost >= LIMITS.writer_bytes_max:
+            while not self._backlog.allows(job.tenant, LIMITS.writer_commands_max, LIMITS.writer_bytes_max):
                 left = None if deadline is None else deadline - monotonic_s()
                 if self._closing or (left is not None and left <= 0) or not self._room.wait(left):
                     raise Busy()
@@ -195,16 +209,17 @@ class PostgresWriter:
 
     def _seat_job(self, seat: Seat, job: Job, *, leads: bool) -> Seat | None:
         job.stage = QUEUED
-        seat.jobs.append(job)
-        self._count += 1
-        self._cost += job.cost
+        seat.come(job)
+        self._backlog.come(job.tenant, job.cost)
         if seat.busy:
             if seat.lingers:
                 self._more.notify_all()
             return None
         seat.busy = True
         self._busy += 1
-        if leads:
+        # Not past those who wait for their turn.
+        if leads and self._guests < self._guests_max and not self._ready.count:
+            self._guests += 1
             return seat
         self._call_leader(seat)
         return None
@@ -215,7 +230,7 @@ class PostgresWriter:
         key = ("" if name is None else getattr(job.command, "tenant", job.tenant), name)
         seat = self._seats.get(key)
         if seat is None:
-            seat = self._seats[key] = Seat(*key)
+            seat = self._seats[key] = Seat(*key, self._weights)
             if len(self._seats) > _SEATS_MAX:
                 self._forget_seats()
         else:
@@ -228,7 +243,7 @@ class PostgresWriter:
                 del self._seats[key]
 
     def _call_leader(self, seat: Seat) -> None:
-        self._ready.append(seat)
+        self._ready.put(seat.tenant, 0, seat)
         if self._idle:
             self._idle -= 1
             self._work_left.notify()
@@ -260,13 +275,13 @@ class PostgresWriter:
     def _serve(self) -> None:
         while True:
             with self._lock:
-                while not self._ready:
+                while not self._ready.count:
                     if self._closing and not self._busy:
                         return
                     self._idle += 1
                     # Whoever wakes it has counted it out.
                     self._work_left.wait()
-                seat = self._ready.popleft()
+                (seat,) = self._ready.take(1, QUANTUM)
             self._lead(seat, None)
 
     def _wake_leaders(self) -> None:
@@ -275,21 +290,30 @@ class PostgresWriter:
         self._work_left.notify_all()
 
     def _lead(self, seat: Seat, own: Job | None) -> None:
-        """Serves a seat until nothing waits there; a caller's thread, until its own job is done or put off."""
+        """Serves a seat until nothing waits there, or others' turn has come; a caller's thread, until its own job is
+        done or put off.
+        """
         pause = _AGAIN_S
         while True:
             done = self._transact(seat)
             with self._lock:
                 if not seat.jobs or (self._closing and not done):
-                    left, seat.jobs = list(seat.jobs), deque()
+                    left = list(seat.jobs)
+                    for job in left:
+                        seat.leave(job)
                     seat.busy = False
                     self._busy -= 1
+                    self._guests -= own is not None
                     if self._closing:
                         self._rest.notify_all()
                         self._wake_leaders()
                     break
                 if own is not None and (own.stage == FINISHED or not done):
+                    self._guests -= 1
                     self._call_leader(seat)
+                    return
+                if own is None and done and self._ready.count:
+                    self._ready.put(seat.tenant, 0, seat)
                     return
             if not done:
                 threading.Event().wait(pause)
@@ -306,13 +330,12 @@ class PostgresWriter:
         cost = 0
         with self._lock:
             while seat.jobs and len(taken) < _JOBS_A_TRANSACTION and cost < _COST_A_TRANSACTION:
-                job = seat.jobs.popleft()
-                self._count -= 1
-                self._cost -= job.cost
+                job = seat.next()
+                self._backlog.go(job.tenant, job.cost)
                 if not job.abandoned:
                     job.stage = RUNNING
                     taken.append(job)
-                    cost += job.cost
+                    cost += job.price
                 if seat.name is None:
                     break
             self._room.notify_all()
@@ -323,9 +346,8 @@ class PostgresWriter:
         with self._lock:
             for job in reversed(jobs):
                 job.stage = QUEUED
-                seat.jobs.appendleft(job)
-                self._count += 1
-                self._cost += job.cost
+                seat.come_back(job)
+                self._backlog.come(job.tenant, job.cost)
 
     def _transact(self, seat: Seat) -> bool:
         """One group commit. False: the server could not be reached; the jobs are still there."""
@@ -399,9 +421,8 @@ class PostgresWriter:
         with self._lock:
             for job in list(seat.jobs):
                 if job.then is not None and now >= job.give_up_at:
-                    seat.jobs.remove(job)
-                    self._count -= 1
-                    self._cost -= job.cost
+                    seat.leave(job)
+                    self._backlog.go(job.tenant, job.cost)
                     late.append(job)
         for job in late:
             _refuse(job, translate(error))

@@ -27,6 +27,7 @@ from ...events import Event, Listener, tell
 from ...health import Finding
 from ...master import KEY_BYTES, FileMaster, MasterKeys
 from ...member import Member
+from ...tenant import Weights
 from ..bell import SLOTS, Ticket
 from ..contract import Backup, Progress, Verb
 from ..sql.moving import decode_mark
@@ -90,6 +91,7 @@ class SqliteStore:
         self._told_full = False
         self._cache = BlockCache()
         self._stored = StoredBytes()
+        self.weights = Weights()
         self.keyring = Keyring(master_of(path) if master is None else master)
         self._inside = ForkGate()
         self._closed = False
@@ -123,6 +125,7 @@ class SqliteStore:
             cache=self._cache,
             stored=self._stored,
             keyring=self.keyring,
+            weights=self.weights,
             bell=self._bell,
             gate=self._gate,
             inside=self._inside,
@@ -317,7 +320,7 @@ class SqliteStore:
         return Transaction(self._writer, self.key, patience_s)
 
     @contextmanager
-    def read(self) -> Iterator[SqliteTransaction]:
+    def read(self, tenant: str = "") -> Iterator[SqliteTransaction]:  # noqa: ARG002
         if self._shared is not None and held_here(self.key):
             yield self._reading(self._shared)
             return

@@ -2,7 +2,8 @@
 
 Callers put jobs into a bounded queue and wait. A thread takes what is there (tenants in fair
 turn), runs it in one transaction, syncs once, and answers everybody. While it syncs, the next
-jobs gather: the slower the disk, the bigger the group.
+jobs gather: the slower the disk, the bigger the group. A tenant that fills the queue is refused,
+and nobody else is (engine/allowance.py).
 
 A caller that finds nobody writing and nobody waiting runs its job itself: two thread switches less,
 and its data still in the processor's cache. Not so the main thread, where a signal's exception
@@ -40,6 +41,7 @@ from typing import Any, NoReturn
 import apsw
 
 from ...clock import Clock, monotonic_s
+from ...engine.allowance import Backlog
 from ...engine.audit import end_chains
 from ...engine.fair_queue import FairQueue
 from ...engine.memory import BlockCache, Memory
@@ -48,6 +50,7 @@ from ...engine.secrets import Keyring
 from ...errors import Busy, Closed, Error, StoreError, StoreFull, Timeout
 from ...events import Event, Listener, tell
 from ...limits import LIMITS
+from ...tenant import Weights
 from ..contract import Aftermath, Verb
 from ..jobs import FINISHED, GIVEN, QUEUED, RUNNING, Job, answer_of, by_verb, remembering, run_together, unknown
 from ..sql.stored import StoredBytes
@@ -63,15 +66,18 @@ from .store_clock import StoreClock
 from .transaction import SqliteTransaction
 
 _JOBS_A_TRANSACTION = 1024
-_COST_A_TRANSACTION = 32 * 1024 * 1024
+# Whoever comes meanwhile waits for the end of all that is in it: of much that one tenant brings, a part at a time. A
+# sync is a hundredth of the time that so much takes.
+_COST_A_TRANSACTION = 8 * 1024 * 1024
 _BUSY_S = 10.0
 _SYNC_WAIT_MS = 100
 _REBUILD_WAIT_S = 5.0
 _MARK = "INSERT INTO duly_meta (key, value) VALUES ('doubts', 1) ON CONFLICT DO UPDATE SET value = value + 1"
 
 
-# A job that costs no more is handed over without the lock, and bounded by number alone.
+# A job that costs no more is handed over without the lock, whosesoever it is, while so few wait and none in line.
 _SMALL_COST = 1024
+_GIVEN_MAX = 1024
 
 
 class Writer:
@@ -86,6 +92,7 @@ class Writer:
         cache: BlockCache,
         stored: StoredBytes,
         keyring: Keyring,
+        weights: Weights,
         bell: FileBell,
         gate: Gate,
         inside: ForkGate,
@@ -118,7 +125,10 @@ class Writer:
         self._in_doubt = False
         # Callers hand jobs over here without a lock; whoever writes moves them into the fair queue.
         self._given: deque[Job] = deque()
-        self._queue: FairQueue[Job] = FairQueue()
+        self._queue: FairQueue[Job] = FairQueue(weights)
+        self._backlog = Backlog()
+        # Who waits for room in it.
+        self._crowd = 0
         self._changed = threading.Condition()
         self._asleep = False
         self._ended = False
@@ -167,7 +177,7 @@ class Writer:
     ) -> None:
         """Queues a job and returns; `then` gets its answer, or the error that it is, on the thread that wrote.
 
-        It must not wait there. Raises Busy at once when too much is queued.
+        It must not wait there. Raises Busy at once when too much of its tenant's is queued.
         """
         job = Job(verb, command, tenant, publish_id, cost)
         job.caller, job.then = None, then
@@ -212,7 +222,8 @@ class Writer:
         return answer_of(job)
 
     def _hand_over(self, job: Job, deadline: float | None) -> None:
-        if self._full() or job.cost > _SMALL_COST or self._closing:
+        few = len(self._given) < min(_GIVEN_MAX, LIMITS.writer_commands_max) and not self._queue.count
+        if not few or job.cost > _SMALL_COST or self._closing:
             self._wait_for_room(job, deadline)
         else:
             self._given.append(job)
@@ -223,26 +234,47 @@ class Writer:
                     raise Closed()
                 self._changed.notify_all()
 
-    def _full(self) -> bool:
-        many = len(self._given) + self._queue.count >= LIMITS.writer_commands_max
-        return many or self._queue.cost >= LIMITS.writer_bytes_max
-
     def _wait_for_room(self, job: Job, deadline: float | None) -> None:
         with self._changed:
-            while self._full():
+            # Those that came before it, of its caller's too.
+            self._line_up()
+            while not self._backlog.allows(job.tenant, LIMITS.writer_commands_max, LIMITS.writer_bytes_max):
                 left = None if deadline is None else deadline - monotonic_s()
-                if self._closing or (left is not None and left <= 0) or not self._changed.wait(left):
+                if self._closing or (left is not None and left <= 0) or not self._made_room(left):
                     raise Busy()
             if self._closing:
                 raise Closed()
-            job.stage = QUEUED
-            self._queue.put(job.tenant, job.cost, job)
+            self._put(job)
+
+    def _made_room(self, left_s: float | None) -> bool:
+        self._crowd += 1
+        try:
+            return self._changed.wait(left_s)
+        finally:
+            self._crowd -= 1
+
+    def _line_up(self) -> None:
+        """What was handed over stands in line."""
+        while self._given:
+            job = self._given.popleft()
+            if not job.abandoned:
+                self._put(job)
+
+    def _put(self, job: Job) -> None:
+        job.stage = QUEUED
+        self._queue.put(job.tenant, job.price, job)
+        self._backlog.come(job.tenant, job.cost)
 
     def _abandon(self, job: Job) -> bool:
         """The caller waits no longer. True if the job was withdrawn in time; a finished one is not abandoned."""
         with self._changed:
             job.abandoned = job.stage != FINISHED
-            return job.stage == GIVEN or (job.stage == QUEUED and self._queue.remove(job.tenant, job))
+            withdrawn = job.stage == QUEUED and self._queue.remove(job.tenant, job)
+            if withdrawn:
+                self._backlog.go(job.tenant, job.cost)
+                if self._crowd:
+                    self._changed.notify_all()
+            return withdrawn or job.stage == GIVEN
 
     def _give_up(self, job: Job, *, withdrawn: bool) -> NoReturn:
         if withdrawn:
@@ -324,16 +356,12 @@ class Writer:
     def _take(self) -> list[Job]:
         """The next group, tenants in fair turn."""
         with self._changed:
-            was_full = self._full()
-            while self._given:
-                job = self._given.popleft()
-                if not job.abandoned:
-                    job.stage = QUEUED
-                    self._queue.put(job.tenant, job.cost, job)
+            self._line_up()
             jobs = self._queue.take(_JOBS_A_TRANSACTION, _COST_A_TRANSACTION)
             for job in jobs:
                 job.stage = RUNNING
-            if was_full:
+                self._backlog.go(job.tenant, job.cost)
+            if self._crowd:
                 self._changed.notify_all()
         return jobs
 
