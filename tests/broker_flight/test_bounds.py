@@ -76,7 +76,7 @@ def test_an_answer_that_is_never_read_stays_the_brokers_and_its_messages_come_ba
     slow = here.session()
     big = CLAIM | {"max_messages": 400, "max_bytes": 64_000_000}
     slow.writer.write_metadata(encode(Request("claim", msgspec.Raw(encode(big)))))
-    eventually(lambda: here.server.streams_open._held_bytes > 0)
+    eventually(lambda: here.server.streams_open.held_bytes > 0)
     q.publish("jobs", b"for others")
     assert q.claim("jobs", wait=5).payloads == [b"for others"]
     slow.close()
@@ -97,13 +97,13 @@ def test_what_slow_readers_hold_together_is_bounded(
     slow = here.session()
     big = CLAIM | {"max_messages": 100, "max_bytes": 64_000_000}
     slow.writer.write_metadata(encode(Request("claim", msgspec.Raw(encode(big)))))
-    eventually(lambda: here.server.streams_open._held_bytes > 0)
+    eventually(lambda: here.server.streams_open.held_bytes > 0)
     with pytest.raises(duly.Busy, match="Slow readers"):
         q.claim("jobs", max_messages=100)
     # Small answers are always sent, and what could not be is due again at once.
     assert len(q.claim("jobs", max_messages=5, wait=5)) == 5
     slow.close()
-    eventually(lambda: here.server.streams_open._held_bytes == 0)
+    eventually(lambda: here.server.streams_open.held_bytes == 0)
     assert len(q.claim("jobs", max_messages=100, wait=5)) == 100
 
 

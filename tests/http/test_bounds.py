@@ -91,14 +91,34 @@ def test_chunked_body_is_counted_as_it_comes(http: httpx.Client, orders: str, li
 
 def test_all_requests_together_are_bounded(broker: Broker, server: HttpServer, orders: str) -> None:
     home = server.home
-    home.under_way.bytes = LIMITS.requests_bytes_max - 100
+    others = home.under_way.share()
+    others.add(LIMITS.requests_bytes_max - 100)
     with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as http:
         refused = http.post(f"{orders}/messages", json=texts("x" * 200))
         problem(refused, 503, "overloaded")
         assert refused.headers["retry-after"] == "1"
         assert http.post(f"{orders}/messages", json=texts("x")).status_code == 201
     assert home.under_way.bytes == LIMITS.requests_bytes_max - 100
-    home.under_way.bytes = 0
+    others.give_back()
+
+
+def test_the_tenant_whose_requests_hold_as_much_as_they_leave_is_refused_alone(
+    server: HttpServer, http: httpx.Client
+) -> None:
+    for tenant in ("flood", "quiet"):
+        made = http.post("/v1/topics", json={"name": "jobs", "kind": "queue"}, headers={"duly-tenant": tenant})
+        assert made.status_code == 201
+    under_way = server.home.under_way.share()
+    under_way.tenant = "flood"
+    under_way.add(LIMITS.requests_bytes_max // 2)
+
+    def publish(tenant: str) -> httpx.Response:
+        return http.post("/v1/topics/jobs/messages", json=texts("x"), headers={"duly-tenant": tenant})
+
+    problem(publish("flood"), 503, "overloaded")
+    assert publish("quiet").status_code == 201
+    under_way.give_back()
+    assert publish("flood").status_code == 201
 
 
 def test_nothing_stays_counted(http: httpx.Client, server: HttpServer, orders: str) -> None:

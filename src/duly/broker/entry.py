@@ -69,7 +69,7 @@ class Entry:
     def __init__(self, broker: Broker, shown: Shown = NOTHING, address: str = "") -> None:
         self.broker = broker
         self._shown = shown
-        self._address = address
+        self.address = address
         # Of one request on an event loop: to ask again may take a moment.
         self._pinned: Verdict | None = None
         # Where it counts as open, and whose it is.
@@ -102,6 +102,21 @@ class Entry:
 
     # Who, and whether
 
+    def whose(self, given: str) -> str:
+        """The tenant that what it takes of the broker is counted to: its key's; of who has none, the one it names.
+
+        Raises Unauthenticated.
+        """
+        identity = self.verdict().identity
+        if identity is None or identity.is_operator:
+            return given or DEFAULT_TENANT
+        return identity.tenant
+
+    def known_tenant(self) -> str | None:
+        """The one that its key says it is of; None: it has none. Raises Unauthenticated."""
+        identity = self.verdict().identity
+        return None if identity is None else identity.tenant
+
     def verdict(self) -> Verdict:
         """Who it is. Raises Unauthenticated."""
         if self._pinned is not None:
@@ -109,7 +124,7 @@ class Entry:
         try:
             return self.broker.authority.verdict(self._shown)
         except Unauthenticated as error:
-            by = By("", id_in(self._shown.token) or "", self._address)
+            by = By("", id_in(self._shown.token) or "", self.address)
             self.broker.on_denied(by, "authenticate", "", None, error)
             raise
 
@@ -185,8 +200,8 @@ class Entry:
 
     def _by(self, identity: Identity | None) -> By:
         if identity is None:
-            return By("anyone", "", self._address)
-        return By(identity.principal, identity.key, self._address, identity.tenant)
+            return By("anyone", "", self.address)
+        return By(identity.principal, identity.key, self.address, identity.tenant)
 
     def _telling(self, action: str, topic: str | None, tenant: str) -> _Telling:
         return _Telling(self, action, topic, tenant)

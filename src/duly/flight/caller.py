@@ -36,6 +36,8 @@ class Caller:
 
     def __init__(self, entry: Entry, is_gone: Callable[[], bool], check_open: Callable[[], None]) -> None:
         self.entry = entry
+        # The one that its key is of; None: it has none, and each command says whose it is.
+        self.tenant = entry.known_tenant()
         self.is_gone = is_gone
         # Raises Closed when nothing more is to be done for it here.
         self.check_open = check_open

@@ -52,7 +52,7 @@ def _counted(
     entry: Entry, stretch: Stretch, streams: Streams, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The batches. The call is over before the first is asked for: so they count as one of their own until they end."""
-    with streams.one():
+    with streams.one(), streams.owned(entry.known_tenant()):
         try:
             entry.admit(stretch)
             yield from batches

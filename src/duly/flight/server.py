@@ -42,7 +42,11 @@ def _call(handler: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(handler)
     def call(self: FlightServer, context: Any, *given: Any) -> Any:
         try:
-            with self.streams_open.one(), caller_of(self.broker, context, self.check_staying) as caller:
+            with (
+                self.streams_open.one(),
+                caller_of(self.broker, context, self.check_staying) as caller,
+                self.streams_open.owned(caller.tenant),
+            ):
                 return handler(self, caller, *given)
         except Left:
             return None

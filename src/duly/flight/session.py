@@ -83,7 +83,7 @@ class Session:
             # To ask gRPC takes 90 µs, a tenth of a publish: only when there was time to leave.
             if monotonic_s() - began > _LEAVES_S and self._caller.is_gone():
                 raise Left
-            with self._streams.sending(len(answer.body) + (0 if batch is None else batch.nbytes)):
+            with self._streams.sending(_size(answer, batch), self._caller.tenant):
                 self._write(answer, batch)
         except BaseException as error:
             self._caller.give_back()
@@ -142,6 +142,10 @@ class Session:
             self._watches[key] = self._entry.watch(command)
         self._watches.move_to_end(key)
         return self._watches[key]
+
+
+def _size(answer: Answer, batch: pa.RecordBatch | None) -> int:
+    return len(answer.body) + (0 if batch is None else batch.nbytes)
 
 
 def read_chunk(reader: Any, caller: Caller) -> Any:

@@ -1,4 +1,8 @@
-"""What is open and under way at this moment, and the bounds of it."""
+"""What is open and under way at this moment, and the bounds of it.
+
+Where keys say whose a stream is, a tenant that has as many open as it leaves to the others is refused another one, and
+so is the next big answer of one whose readers hold as much (engine/allowance.py): nobody else is.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..engine.allowance import Allowance
 from ..errors import Busy
 from ..limits import LIMITS
 
@@ -25,7 +30,14 @@ class Streams:
         self._changed = threading.Condition()
         self.count = 0
         self._working = 0
-        self._held_bytes = 0
+        # Of them, those whose tenant is known; and bytes on their way.
+        self._owned = Allowance()
+        self._held = Allowance()
+
+    @property
+    def held_bytes(self) -> int:
+        """What big answers hold that are on their way."""
+        return self._held.held
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -41,6 +53,22 @@ class Streams:
                 self.count -= 1
 
     @contextmanager
+    def owned(self, tenant: str | None) -> Iterator[None]:
+        """Around a stream of which it is known whose it is. Raises Busy when that one has too many."""
+        if tenant is None:
+            yield
+            return
+        with self._changed:
+            if not self._owned.allows(tenant, LIMITS.streams_max):
+                raise Busy(f"The tenant has {self._owned.of(tenant)} streams open already. Back off and try again.")
+            self._owned.take(tenant)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._owned.give_back(tenant)
+
+    @contextmanager
     def at_work(self) -> Iterator[None]:
         """Around a request and its answer."""
         with self._changed:
@@ -54,8 +82,8 @@ class Streams:
                     self._changed.notify_all()
 
     @contextmanager
-    def sending(self, size: int) -> Iterator[None]:
-        """Around an answer of so many bytes, which its client may take as slowly as it likes.
+    def sending(self, size: int, tenant: str | None) -> Iterator[None]:
+        """Around an answer of so many bytes, which its client may take as slowly as it likes. Whose it is, if known.
 
         Raises Busy, and nothing is sent, when big ones already hold too much together.
         """
@@ -63,14 +91,16 @@ class Streams:
             yield
             return
         with self._changed:
-            if self._held_bytes and self._held_bytes + size > LIMITS.requests_bytes_max:
+            held = self._held.held
+            too_much = held and held + size > LIMITS.requests_bytes_max
+            if too_much or (tenant is not None and not self._held.allows(tenant, LIMITS.requests_bytes_max)):
                 raise Busy("Slow readers hold too much of the broker's memory already. Back off and try again.")
-            self._held_bytes += size
+            self._held.take(tenant or "", size)
         try:
             yield
         finally:
             with self._changed:
-                self._held_bytes -= size
+                self._held.give_back(tenant or "", size)
 
     def finish(self, seconds: float) -> None:
         """Waits until nothing is under way."""

@@ -1,7 +1,8 @@
 """A request's body, bounded: its size, its size when inflated, its time, and what all of them hold together.
 
 Bytes are counted as they arrive and not as they are announced: a client that announces much and sends nothing takes
-room from nobody. They stay counted until the answer is sent.
+room from nobody. They stay counted until the answer is sent. A tenant that has as much under way as it leaves to the
+others is refused, and nobody else is (engine/allowance.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..clock import monotonic_s
+from ..engine.allowance import Allowance
 from ..limits import LIMITS
 from .problems import Refused
 
@@ -29,41 +31,56 @@ class UnderWay:
 
     def __init__(self, bytes_max: int = LIMITS.requests_bytes_max) -> None:
         self._bytes_max = bytes_max
-        self.bytes = 0
+        self._held = Allowance()
+
+    @property
+    def bytes(self) -> int:
+        """How many they are."""
+        return self._held.held
 
     def share(self) -> Share:
         """What one request holds; to be given back."""
         return Share(self)
 
-    def take(self, size: int) -> None:
-        """Counts bytes in. Raises when there are too many already."""
-        if self.bytes + size > self._bytes_max:
+    def take(self, tenant: str, size: int) -> None:
+        """Counts a tenant's bytes in. Raises when there are too many already."""
+        if self.bytes + size > self._bytes_max or not self._held.allows(tenant, self._bytes_max):
             raise Refused("overloaded", "Too many bytes are under way. Back off and try again.", connection="close")
-        self.bytes += size
+        self._held.take(tenant, size)
+
+    def add(self, tenant: str, size: int) -> None:
+        """Counts bytes in that are there already and cannot be refused."""
+        self._held.take(tenant, size)
+
+    def give_back(self, tenant: str, size: int) -> None:
+        """Counts bytes out."""
+        self._held.give_back(tenant, size)
 
 
 class Share:
     """One request's part of what is under way."""
 
-    __slots__ = ("_all", "_bytes")
+    __slots__ = ("_all", "_bytes", "tenant")
 
     def __init__(self, under_way: UnderWay) -> None:
         self._all = under_way
         self._bytes = 0
+        # Whose it is, once that is known: before its body is read.
+        self.tenant = ""
 
     def take(self, size: int) -> None:
         """Counts more bytes in."""
-        self._all.take(size)
+        self._all.take(self.tenant, size)
         self._bytes += size
 
     def add(self, size: int) -> None:
         """Counts bytes in that are there already and cannot be refused."""
-        self._all.bytes += size
+        self._all.add(self.tenant, size)
         self._bytes += size
 
     def give_back(self) -> None:
         """Counts everything out."""
-        self._all.bytes -= self._bytes
+        self._all.give_back(self.tenant, self._bytes)
         self._bytes = 0
 
 

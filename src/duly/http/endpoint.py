@@ -6,10 +6,8 @@ header ──▶ tenant ──▶ path ──▶ query ──▶ body ──▶ 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -19,19 +17,20 @@ from ..broker.authority import NOTHING, Shown, bearer
 from ..broker.broker import Broker
 from ..broker.entry import Entry
 from ..client.client import Client
-from ..errors import Busy, Denied, Unauthenticated
+from ..errors import Denied, Unauthenticated
 from ..limits import LIMITS
 from ..tenant import check_name
 from .body import Left, Receive, Share, UnderWay, has_body, read_body
 from .crossing import Crossing
 from .problems import Refused, invalid, problem_of
 from .reply import JSON, Reply
+from .threads import Threads
 
 # The extension of a request's scope that says who its client is by certificate: {"names": (…)}, empty without one.
 PEER = "duly.peer"
 OCTETS = "application/octet-stream"
 
-_WATCHERS = 8
+_WATCHERS = 16
 # A body from here on is decoded in a thread, so that the loop has its turns.
 _BIG_BYTES = 512 * 1024
 
@@ -93,7 +92,7 @@ def endpoint(method: str, path: str, **facts: Any) -> Callable[[Callable[[Call],
 class Call:
     """One request, understood."""
 
-    __slots__ = ("body", "entry", "headers", "home", "octets", "path", "query", "receive", "scope", "tenant")
+    __slots__ = ("body", "entry", "headers", "home", "octets", "path", "query", "receive", "scope", "tenant", "whose")
 
     def __init__(
         self, home: Home, entry: Entry, scope: Mapping[str, Any], receive: Receive, headers: Mapping[bytes, bytes]
@@ -103,7 +102,9 @@ class Call:
         self.scope = scope
         self.receive = receive
         self.headers = headers
+        # As the client names it; and whose it is, that what it takes is counted to.
         self.tenant = _tenant(headers)
+        self.whose = ""
         self.path: dict[str, str] = _path(scope)
         self.query: Any = None
         self.body: Any = None
@@ -124,6 +125,10 @@ class Call:
         """Has one writing operation done, without a thread."""
         return await self.home.crossing.do(self.entry, command, cost=cost, publish_id=publish_id)
 
+    async def in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs something that waits, or takes its time, in a thread, in its tenant's turn."""
+        return await self.home.threads.run(self.whose, call, *arguments)
+
     @property
     def topic(self) -> str:
         return self.path["topic"]
@@ -140,28 +145,6 @@ class Call:
         return _text(self.headers[name], name) if name in self.headers else None
 
 
-class Threads:
-    """Threads for calls that wait; past so many of those, Busy."""
-
-    def __init__(self, threads: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._calls = 0
-
-    async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Runs it in a thread, when there is one."""
-        if self._calls >= LIMITS.calls_waiting_max:
-            raise Busy()
-        self._calls += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
-        finally:
-            self._calls -= 1
-
-    def close(self) -> None:
-        """Lets them go, when they have ended what they are at."""
-        self._pool.shutdown(wait=False)
-
-
 class Home:
     """What all calls share: the broker, the threads for those that wait, and what is under way."""
 
@@ -169,9 +152,9 @@ class Home:
         self.broker = broker
         self.crossing = Crossing(self.renew)
         self.under_way = UnderWay(bytes_max)
-        self.threads = Threads(LIMITS.calls_at_once_max, "duly-http")
+        self.threads = Threads(LIMITS.calls_at_once_max, "duly-http", broker.weights)
         # For those who wait at the end of a log: they must not take the threads of others.
-        self.watchers = Threads(_WATCHERS, "duly-http-tail")
+        self.watchers = Threads(_WATCHERS, "duly-http-tail", broker.weights)
 
     async def enter(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> Entry:
         """The caller, let in. Raises Unauthenticated."""
@@ -189,7 +172,8 @@ class Home:
         if entry.is_known():
             entry.pin()
         else:
-            await self.threads.run(entry.pin)
+            # Whose it is, is to be found out: strangers at one address are kept from those at others by that alone.
+            await self.threads.run(f"@{entry.address}", entry.pin)
 
     def close(self) -> None:
         """Lets the threads go."""
@@ -227,7 +211,7 @@ class Resource:
                 self._home.broker.check_open()
             call = await self._understood(one, scope, receive, share)
             _authorise(one, call)
-            answer = await (one.run(call) if one.waits else self._home.threads.run(one.run, call))
+            answer = await (one.run(call) if one.waits else call.in_thread(one.run, call))
             return answer if isinstance(answer, Reply) else Reply.of(answer, one.status)
         except Left:
             raise
@@ -242,6 +226,7 @@ class Resource:
         headers = dict(scope["headers"])
         entry = Entry(self._home.broker) if one.public else await self._home.enter(scope, headers)
         call = Call(self._home, entry, scope, receive, headers)
+        share.tenant = call.whose = "" if one.public else entry.whose(call.tenant)
         kind = _kind(one, headers)
         call.query = _query(one.octets or one.query, scope["query_string"])
         if one.octets is not None and kind == JSON and scope["query_string"]:
@@ -251,17 +236,18 @@ class Resource:
             if kind == OCTETS:
                 call.octets = body
             else:
-                call.body = await self._decoded(one, body)
+                call.body = await _decoded(one, call, body)
             # A body may take minutes, in which its key may have ended.
             await self._home.renew(entry)
         elif one.body is not None:
             call.body = one.body()
         return call
 
-    async def _decoded(self, one: Endpoint, body: bytes) -> Any:
-        if len(body) < _BIG_BYTES:
-            return one.decoder.decode(body)
-        return await self._home.threads.run(one.decoder.decode, body)
+
+async def _decoded(one: Endpoint, call: Call, body: bytes) -> Any:
+    if len(body) < _BIG_BYTES:
+        return one.decoder.decode(body)
+    return await call.in_thread(one.decoder.decode, body)
 
 
 def _authorise(one: Endpoint, call: Call) -> None:

@@ -167,7 +167,7 @@ async def await_messages(call: Call) -> Grown:
     leaving = asyncio.ensure_future(left(call.receive))
     try:
         while True:
-            tailed: Tailed = await call.home.watchers.run(_look, call, command, until)
+            tailed: Tailed = await call.home.watchers.run(call.whose, _look, call, command, until)
             if leaving.done():
                 raise Left()
             if tailed.grown or monotonic_s() >= until:

@@ -189,7 +189,7 @@ async def _batch(call: Call) -> Checked:
     if call.octets is not None:
         return check_batch(_message(call.octets, call.query, _headers_of(call)))
     given: list[Any] = call.body
-    return _checked(given) if len(given) < _MANY else await call.home.threads.run(_checked, given)
+    return _checked(given) if len(given) < _MANY else await call.in_thread(_checked, given)
 
 
 @endpoint(
