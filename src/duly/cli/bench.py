@@ -370,6 +370,51 @@ def postgres(
         _show("postgres", figures, as_json)
 
 
+@app.command()
+def fairness(
+    only: Annotated[str, typer.Option(metavar="PARTS", help="Tenants as lanes, as topics, or both.")] = "lanes,topics",
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", show_default=False, help="A path or postgresql://…, where it is measured."),
+    ] = None,
+    postgres: Annotated[
+        bool, typer.Option("--postgres", help="On a PostgreSQL started for it here, through three brokers.")
+    ] = False,
+    brokers: Annotated[
+        int | None, typer.Option(min=1, help="Brokers on it; else one, and three on PostgreSQL.")
+    ] = None,
+    quiet: Annotated[int, typer.Option(min=1, help="Tenants beside the one that floods.")] = 100,
+    per_s: Annotated[float, typer.Option(min=0.1, help="Messages a second of each of the quiet.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds on either side of a pair.")] = 2,
+    pairs: Annotated[int, typer.Option(min=1, help="Turns that either side has.")] = 5,
+    backlog: Annotated[int, typer.Option(min=1000, help="Messages standing, where many do.")] = 20_000,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """What one that sends a thousand times as much does to the others. Ends with 1 if more overtake than may.
+
+    Example: duly bench fairness --json
+    """
+    from duly.bench.fairness import PARTS, Load, held, measure, places
+
+    parts = [part.strip() for part in only.split(",")]
+    for part in parts:
+        if part not in PARTS:
+            raise typer.BadParameter(f"There is no part {part!r}. There are {', '.join(PARTS)}.")
+    if postgres and store is not None:
+        raise typer.BadParameter("Give --store, or --postgres, to have one started.")
+    load = Load(quiet, per_s, seconds, pairs, backlog)
+    with _scratch(folder) as path, places(store, path, folder, postgres=postgres, brokers=brokers) as urls:
+        figures = measure(urls, load, parts)
+    if as_json:
+        print(json.dumps({"bench": "fairness", **figures}), flush=True)
+    else:
+        for part, found in figures.items():
+            _show(f"fairness {part}", found, as_json)
+    if not held(figures):
+        raise typer.Exit(1)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     """Everything above that needs no server beside it, the large backlog with a million messages.
