@@ -230,9 +230,11 @@ def quiet_p99(side: Side, load: Load) -> Figures:
         for _ in range(load.pairs):
             flood: list[float] = []
             spread: list[float] = []
-            for _ in range(_SLICES):
-                spread += _window(side, load, served, evenly=True)
-                flood += _window(side, load, served, evenly=False)
+            for nth in range(_SLICES):
+                # Either is the first as often.
+                for evenly in (True, False) if nth % 2 else (False, True):
+                    took = _window(side, load, served, evenly=evenly)
+                    (spread if evenly else flood).extend(took)
             pairs.append((_p99(flood), _p99(spread)))
     return {
         "quiet_p99_ratio": round(statistics.median(flood / spread for flood, spread in pairs), 3),
