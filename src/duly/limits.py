@@ -65,7 +65,8 @@ class Limits:
     consumer_chars_max: int = 256
     # A consumer not seen for so long is forgotten: its longest lease has ended by then, and nothing waits for it.
     consumer_forget_ms: int = 8 * DAY_MS
-    # Commands waiting for the writer: past this a caller gets Busy instead of growing memory.
+    # Commands waiting for the writer: past this a caller gets Busy instead of growing memory. Of this and of all that
+    # follows of a broker's, one tenant has no more than it leaves to the others (engine/allowance.py).
     writer_commands_max: int = 100_000
     writer_bytes_max: int = 256 * 1024 * 1024
     page_max: int = 10_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +197,12 @@ def test_a_publish_over_the_rate_is_429_with_when_to_come_again(served: Served, 
         assert caught.value.retry_after_ms
         with pytest.raises(duly.QuotaExceeded):
             q.stage("jobs", [b"x"], stage="s", number=0)
+
+
+def test_a_weight_that_another_process_sets_is_heeded_with_the_next_beat(served: Served, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "duly", "tenants", "create", "acme", "--weight", "3"]
+    subprocess.run([*command, "--store", str(tmp_path / "app.duly")], check=True, capture_output=True)
+    eventually(lambda: served.broker.weights.of("acme") == 3)
 
 
 def test_copies_that_are_replayed_are_publishes(served: Served, operator: duly.Client) -> None:

@@ -224,14 +224,17 @@ def _p99(took: Sequence[float]) -> float:
 def quiet_p99(side: Side, load: Load) -> Figures:
     """The quiet ones' p99 beside a flood, and beside the same load spread evenly."""
     pairs: list[tuple[float, float]] = []
-    with _crew(side.claimers, _BATCH) as served:
+    # As many claimers for each: more of them for one would be another load.
+    with _crew(side.alike, _BATCH) as served:
         _window(side, load, served, evenly=True)
         for _ in range(load.pairs):
             flood: list[float] = []
             spread: list[float] = []
-            for _ in range(_SLICES):
-                spread += _window(side, load, served, evenly=True)
-                flood += _window(side, load, served, evenly=False)
+            for nth in range(_SLICES):
+                # Either is the first as often.
+                for evenly in (True, False) if nth % 2 else (False, True):
+                    took = _window(side, load, served, evenly=evenly)
+                    (spread if evenly else flood).extend(took)
             pairs.append((_p99(flood), _p99(spread)))
     return {
         "quiet_p99_ratio": round(statistics.median(flood / spread for flood, spread in pairs), 3),
@@ -339,11 +342,11 @@ def _rate(side: Side, load: Load) -> float:
 
 
 @contextmanager
-def places(store: str | None, path: Path, *, postgres: bool, brokers: int | None) -> Iterator[list[str]]:
+def places(store: str | None, path: Path, folder: Path, *, postgres: bool, brokers: int | None) -> Iterator[list[str]]:
     """Addresses of brokers that were started on a store: one that is named, a PostgreSQL of our own, or a file."""
     with ExitStack() as stack:
         if postgres:
-            address = stack.enter_context(own_postgres(path.parent))
+            address = stack.enter_context(own_postgres(folder))
             store = stack.enter_context(own_place(address)).store
         elif store is not None and store.startswith(_POSTGRES):
             store = stack.enter_context(own_place(store)).store

@@ -469,7 +469,7 @@ def fairness(
     if postgres and store is not None:
         raise typer.BadParameter("Give --store, or --postgres, to have one started.")
     load = Load(quiet, per_s, seconds, pairs, backlog)
-    with _scratch(folder) as path, places(store, path, postgres=postgres, brokers=brokers) as urls:
+    with _scratch(folder) as path, places(store, path, folder, postgres=postgres, brokers=brokers) as urls:
         figures = measure(urls, load, parts)
     if as_json:
         print(json.dumps({"bench": "fairness", **figures}), flush=True)
