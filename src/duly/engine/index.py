@@ -687,8 +687,8 @@ class Index:
         )
 
     def _look_out(self, young: tuple[tuple[int, Entries], ...]) -> Outlook:
-        # Tags of named lanes, too: given anew after each turn of somebody else, who was served would be first again. Not
-        # what waits for new ones: somebody else may have given them.
+        # Tags of named lanes, too: given anew after each turn of somebody else, who was served would be first again.
+        # Not what waits for new ones: somebody else may have given them.
         plain = not any(kind >= STALE for kind, _ in young) and not self._limited
         seen_to = self._seen_to if plain else None
         ahead = {kind: (serial, tuple(covered)) for kind, (serial, _, covered) in self._ahead.items()}
