@@ -447,6 +447,22 @@ def test_a_reason_that_was_cut_off_is_not_shown_and_does_not_end_the_examination
     assert any("Audit: " in finding.what for finding in client.examine())
 
 
+def test_a_name_of_an_operation_that_was_swapped_is_told_of_and_the_operation_is_still_counted(
+    home: Home, sealed: duly.Client
+) -> None:
+    sealed.create_topic("t", kind="queue")
+    for name, count in (("one", 1000), ("other", 1)):
+        with duly.operation(name):
+            sealed.publish("t", [b"x"] * count)
+    sealed.close()
+    put(home, "published = 1", of(home, "published = 1000", "duly_operation", "name"), "duly_operation", "name")
+    client = connect(home)
+    assert sorted((one.id == "one", "seal" in one.id) for one in client.operations()) == [(False, True), (True, False)]
+    assert any("name of an operation" in what for what in alerts(client))
+    with duly.operation("one"), pytest.raises(duly.OperationExhausted):
+        client.publish("t", b"x")
+
+
 def test_a_history_that_was_changed_is_told_of_though_it_goes_on(home: Home, sealed: duly.Client) -> None:
     sealed.create_topic("t", kind="queue", retry=sharp(10, max_attempts=3))
     sealed.publish("t", [b"x"])

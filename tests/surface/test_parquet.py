@@ -412,3 +412,14 @@ class TestCommands:
         assert "there already" in refused(*words("export orders orders.parquet")).err
         ok(*words("export orders orders.parquet --force"))
         assert "belongs to queues" not in refused(*words("export emails x.parquet --offset 5")).err
+
+
+def test_messages_of_a_file_belong_to_no_operation(q: duly.Client, tmp_path: Path) -> None:
+    """Who copies them is not in the loop that they came of, and would be stopped by its budget."""
+    q.create_topic("from", kind="log")
+    q.create_topic("to", kind="log")
+    with duly.operation("import"):
+        q.publish("from", [duly.Message(b"1", headers={"a": "b"}), *[b"x"] * 2001])
+        export_topic(q, "from", tmp_path / "from.parquet")
+        assert import_file(q, tmp_path / "from.parquet", "to").stored == 2002
+    assert [dict(message.headers) for message in q.read("to", max_messages=3)] == [{"a": "b"}, {}, {}]
