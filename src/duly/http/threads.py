@@ -66,7 +66,7 @@ class Threads:
         self._let_in()
 
     def _let_in(self) -> None:
-        while found := self._waiting.take(1, QUANTUM, self._may):
+        while self._at_work.held < self._most and (found := self._waiting.take(1, QUANTUM, self._may)):
             ((tenant, future),) = found
             self._at_work.take(tenant)
             if not future.done():
