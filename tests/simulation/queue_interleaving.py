@@ -182,7 +182,7 @@ class QueueInterleaving:
             (1, self.regain),
             (2, self.reopen),
             (1, self.pause_or_resume),
-            (2, self.weigh),
+            (2 if self.in_lanes else 0, self.weigh),
             (3, self.check_dead),
         ]
         verbs = [verb for weight, verb in weighted for _ in range(weight)]
@@ -546,10 +546,9 @@ class QueueInterleaving:
 
     def weigh(self) -> None:
         """Other weights: they hold for what is ready already, and change no lane's order."""
-        if self.in_lanes:
-            weights = {"a": self.draw.choice([0.01, 1, 3, 200]), "b*": self.draw.choice([0.5, 1, 40])}
-            self.q.update_topic("t", lanes=duly.Lanes(weights=weights))
-            self.done["weighed"] += 1
+        weights = {"a": self.draw.choice([0.01, 1, 3, 200]), "b*": self.draw.choice([0.5, 1, 40])}
+        self.q.update_topic("t", lanes=duly.Lanes(weights=weights))
+        self.done["weighed"] += 1
 
     # The books
 

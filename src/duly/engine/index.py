@@ -268,7 +268,10 @@ class Index:
         self._seen_to = stop = blocks[-1].end if blocks else start
         if not blocks:
             return 0
-        entries, weights = _entries_of(blocks, self.topic)
+        entries = concat([self._entries_of(block) for block in blocks])
+        weights = None
+        if entries.has_lanes:
+            weights = np.concatenate([weigh(self.topic, block.columns) for block in blocks])
         wanted = entries.seq >= start
         if self.row.taken:
             # Also behind what was looked at here: somebody else may have seen further.
@@ -278,6 +281,17 @@ class Index:
             entries, weights = entries.take(at), None if weights is None else weights[at]
         self._take_in(entries, weights, None, young=True)
         return stop - start
+
+    def _entries_of(self, block: Block) -> Entries:
+        """The entries of a log block. The young end is looked at again whenever somebody else had a turn: kept."""
+        key = ("young entries", self.partition, block.base)
+        known: tuple[Block, Entries] | None = self.tx.cached(key)
+        # The very same block: of a transaction that is undone, another one may get the offsets.
+        if known is not None and known[0] is block:
+            return known[1]
+        entries = _make_entries_of(block)
+        self.tx.cache(key, (block, entries), entries.bytes + block.columns.bytes)
+        return entries
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, and some of what is stale, up to a bound. Returns how many there were."""
@@ -868,27 +882,20 @@ def progress_of(target: RunRow) -> list[Progress]:
     return _progress.decode(target.sources) if target.sources else []
 
 
-def _entries_of(blocks: Sequence[Block], topic: TopicRow) -> tuple[Entries, Any]:
-    """The entries of log blocks, and the weights of their lanes; None: all have the usual."""
-    parts = []
-    for block in blocks:
-        columns = block.columns
-        names = columns.names
-        lane: Any = None
-        if "lane" in names:
-            codes, distinct = columns.coded("lane")
-            hashes = np.array([*(lane_hash(name) for name in distinct), 0], np.uint64)
-            lane = hashes[codes]
-        parts.append(
-            make_entries(
-                np.arange(block.base, block.end, dtype=np.int64),
-                columns.numbers("due_at", block.published_at) if "due_at" in names else block.published_at,
-                columns.numbers("priority", 0) if "priority" in names else 0,
-                lane,
-            )
-        )
-    entries = concat(parts)
-    return entries, np.concatenate([weigh(topic, block.columns) for block in blocks]) if entries.has_lanes else None
+def _make_entries_of(block: Block) -> Entries:
+    columns = block.columns
+    names = columns.names
+    lane: Any = None
+    if "lane" in names:
+        codes, distinct = columns.coded("lane")
+        hashes = np.array([*(lane_hash(name) for name in distinct), 0], np.uint64)
+        lane = hashes[codes]
+    return make_entries(
+        np.arange(block.base, block.end, dtype=np.int64),
+        columns.numbers("due_at", block.published_at) if "due_at" in names else block.published_at,
+        columns.numbers("priority", 0) if "priority" in names else 0,
+        lane,
+    )
 
 
 def _expire_all_by(columns: Columns) -> int | None:
