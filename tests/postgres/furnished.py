@@ -126,10 +126,12 @@ def _message(name: str, dice: random.Random) -> duly.Message:
 
 
 def _limited(q: duly.Client, held: Held, tenant: str) -> None:
-    q.create_topic("limited", kind="queue", lease=600, lanes=duly.Lanes(max_in_flight=2, rate=5))
+    lanes = duly.Lanes(max_in_flight=2, rate=5, breaker=duly.Breaker(calls=1))
+    q.create_topic("limited", kind="queue", lease=600, lanes=lanes, breaker=duly.Breaker())
     for batch in range(6):
         q.publish("limited", [duly.Message(b"%d" % n, lane=f"lane {n % 7}", id=f"{batch}-{n}") for n in range(70)])
     under_way = q.claim("limited", max_messages=9)
+    # One lane's breaker is open from now on.
     under_way.deliveries[0].nack(delay=0)
     held[tenant, "limited", ""] = under_way
 

@@ -92,10 +92,13 @@ def test_a_store_of_the_schema_before_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "old.duly"
     duly.connect(path).close()
     connection = apsw.Connection(str(path))
-    for table in ("member", "secret", "principal", "key", "audit", "audit_head"):
+    for table in ("member", "secret", "principal", "key", "audit", "audit_head", "gate"):
         connection.execute(f"DROP TABLE duly_{table}")
     for column in ("state", "settings", "version", "created_at_ms"):
         connection.execute(f"ALTER TABLE duly_tenant DROP COLUMN {column}")
+    connection.execute("DROP INDEX duly_lane_broken; DROP INDEX duly_loose_fresh")
+    for column in ("circuit", "circuit_state"):
+        connection.execute(f"ALTER TABLE duly_lane DROP COLUMN {column}")
     connection.execute("UPDATE duly_meta SET value = '5' WHERE key = 'schema'")
     connection.close()
     with duly.connect(path) as q:

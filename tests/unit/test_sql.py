@@ -12,6 +12,7 @@ import pytest
 
 import duly
 from duly.store.sqlite.queries import migrations, queries
+from duly.store.sqlite.store import SCHEMA
 
 PACKAGE = Path(str(files("duly.store.sqlite")))
 SQL_FILES = sorted((PACKAGE / "sql").glob("*.sql"))
@@ -96,6 +97,7 @@ def test_no_query_scans_a_table_that_grows(connection: apsw.Connection, name: st
 
 def test_migrations_are_numbered_without_a_gap() -> None:
     assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+    assert len(migrations()) == SCHEMA, "a file of the schema before would not be migrated"
 
 
 def test_opening_a_store_twice_migrates_once(tmp_path: Path) -> None:

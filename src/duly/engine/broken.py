@@ -125,6 +125,8 @@ class LaneOutcomes:
         before = judged(known, breaker, tx.now_ms, rate)
         probe = before.probe in {self._offsets[index] for index in members}
         after = told(before, breaker, tx.now_ms, acked=acked, failed=failed, probe=probe, rate=rate)
+        if after is known and row.look_at is not None:
+            return before, after
         if row.look_at is None or after.state != before.state or after.probe != before.probe:
             row = replace(row, look_at=tx.now_ms)
         tx.lane_put(self._topic.tenant_id, with_circuit(row, after))

@@ -111,6 +111,9 @@ class LogClaiming:
             return True
         if fresh and self.want > 0:
             self._take_fresh(number, partition)
+            if not share and self.want > 0 and self.passage is not None and self.passage.probes:
+                # Of the fresh ones none could be had.
+                self._take_due(number, partition, min(self.want, self.passage.retries))
         return self.want <= 0 or self.budget <= 0
 
     # What is due again
@@ -153,13 +156,17 @@ class LogClaiming:
         suspects = replace(row, state=WAITING, suspect=True, history=add_failure(row.history, failure))
         if len(offsets) == 1 and row.alone and row.attempts >= self.retry.max_attempts and not self._is_spared(row):
             self.tx.lease_delete(row.tenant_id, row.id)
-            self.taken_over.append(row)
+            if self.outcomes is not None and self.outcomes.is_open:
+                self.outcomes.expired(row)
+            else:
+                self.taken_over.append(row)
             bury(self.tx, self.topic, self.group, suspects, offsets, f"the lease expired {row.attempts} times")
             return 0
         if self.outcomes is not None and self.outcomes.is_open:
             return self._rest(row, suspects, offsets)
         half = (len(offsets) + 1) // 2
-        return self._hand_out(number, suspects, offsets, min(half, self.want), expired=row)
+        most = min(half, self.want) if self.passage is None else min(half, self.want, self.passage.retries)
+        return self._hand_out(number, suspects, offsets, most, expired=row)
 
     def _is_spared(self, row: LeaseRow) -> bool:
         """Whether its running out uses no attempt: the breaker is open, and it is not the probe."""
