@@ -98,7 +98,9 @@ def _minute(minute: ForecastMinute) -> dict[str, Any]:
 
 def _facts(one: Forecast) -> dict[str, Cell]:
     peak = one.peak
-    when = f"{_count(peak.consumers)} at {iso(peak.at_ms)[11:16]} UTC, for {plural(peak.coming)}"
+    # The first minute takes what is there already, too.
+    messages = peak.coming + (one.backlog if peak is one.minutes[0] else 0)
+    when = f"{_count(peak.consumers)} at {iso(peak.at_ms)[11:16]} UTC, for {plural(messages)}"
     return {
         "topic": one.topic,
         "group": one.group or "none",
