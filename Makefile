@@ -53,9 +53,12 @@ demo: setup
 serve: setup
 	exec $(BIN)/duly serve $(SERVE_ARGS)
 
+# Tests wait for disks and servers about as long as they compute: one process more than there are cores.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+
 # Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='tests/unit -k lease'
 test: setup strace sslscan postgresql-15
-	$(BIN)/pytest -q -n auto --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-all: export DULY_TEST_SCALE := full
 test-all: test
