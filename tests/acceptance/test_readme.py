@@ -1,4 +1,4 @@
-"""What README.md shows is run, line by line; so is the demo."""
+"""What README.md shows is run, line by line; so are docs/flow.md and the demo."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import duly
+
 from ..surface.brokers import serving
 
 ROOT = Path(__file__).parents[2]
@@ -19,8 +21,8 @@ BIN = Path(sys.executable).parent
 URL = "duly://127.0.0.1:8471"
 
 
-def blocks(language: str) -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
@@ -40,6 +42,16 @@ def test_the_tours_python_runs_from_top_to_bottom(tmp_path: Path, broker: str) -
     )
     assert ran.returncode == 0, ran.stderr
     assert "the bank is closed" in ran.stdout
+
+
+def test_the_python_of_the_page_about_flow_runs_from_top_to_bottom() -> None:
+    with duly.connect(":memory:") as q:
+        q.create_topic("emails", kind="queue")
+        exec("\n".join(blocks("python", "docs/flow.md")), {"duly": duly, "q": q})
+        gate = q.describe_group("orders", "billing").gate
+        assert gate is not None
+        assert gate.rate == 50
+        assert q.describe_tenant("acme").settings.weight == 1
 
 
 def test_the_tours_commands_run(tmp_path: Path, broker: str) -> None:
