@@ -109,6 +109,8 @@ class Sizes:
             (duly.engine.views, "_AHEAD_MAX", 4 * self.ahead),
             (duly.engine.index, "_MERGED_MIN", self.merged),
             (duly.engine.queue_claim, "_MERGE_MAX", self.merge),
+            # The model has every lease that ran out end with the next claim; small merges make very many.
+            (duly.engine.queue_claim, "_TAKE_OVER_MAX", 10_000),
             (duly.engine.queue_retain, "_SLACK", self.slack),
             (duly.engine.queue_retain, "_FEW", self.few),
             (duly.engine.index, "SWEEP_BLOCKS", self.sweep),
