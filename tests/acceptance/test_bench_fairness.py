@@ -32,7 +32,7 @@ def bench(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
 
 
-@pytest.mark.parametrize("part", ["lanes", "topics"])
+@pytest.mark.parametrize("part", ["lanes", pytest.param("topics", marks=pytest.mark.full)])
 def test_every_figure_is_told_and_overtakes_are_bounded(tmp_path: Path, part: str) -> None:
     ran = bench(tmp_path, "--only", part, "--quiet", "8")
     assert ran.returncode == 0, ran.stderr

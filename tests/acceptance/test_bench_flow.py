@@ -20,6 +20,7 @@ def bench(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([DULY, "bench", *line.split()], cwd=folder, capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.full
 def test_throttle_prints_how_far_off_a_rate_is_and_leaves_nothing(tmp_path: Path) -> None:
     ran = bench(tmp_path, "throttle --rate 50 --seconds 3 --window-s 1.5 --json")
     assert ran.returncode == 0, ran.stderr

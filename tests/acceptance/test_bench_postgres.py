@@ -51,6 +51,7 @@ def bench(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([DULY, "bench", "postgres", *args], capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.full
 @without_the_store
 def test_a_tiny_run_tells_every_figure_and_leaves_nothing_behind(folder: Path) -> None:
     tiny = "--messages 2000 --clients 2 --pairs 1 --standing 3000 --hold 1 --json"

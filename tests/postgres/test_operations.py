@@ -28,8 +28,8 @@ def standing(q: duly.Client) -> list[tuple[str, int, int, bool]]:
     return [(one.id, one.published, one.left, one.stopped_at is not None) for one in q.operations()]
 
 
-def alerts(app: Application) -> int:
-    return sum(event.kind == "operation_stopped" for event in app.events)
+def alerts(q: duly.Client) -> int:
+    return sum(event.kind == "operation_stopped" for event in q.events())
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_an_application_is_refused_at_once_and_a_rollback_counts_nothing(app: Ap
     assert len(q.browse("jobs")) == BUDGET
     with pytest.raises(duly.OperationExhausted), connection.transaction():
         q.publish("jobs", some(10), tx=connection)
-    assert alerts(app) == 1
+    assert alerts(q) == 1
     assert len(q.browse("jobs")) == BUDGET
 
 
@@ -63,7 +63,7 @@ def test_what_was_committed_by_several_at_once_is_owed(app: Application, q: duly
     ((name, published, left, stopped),) = standing(q)
     assert (name, published, stopped) == ("import", 2 * BUDGET + 1, True)
     assert -BUDGET - 1 <= left <= -BUDGET + 20
-    assert alerts(app) == 1
+    assert alerts(q) == 1
     with pytest.raises(duly.OperationExhausted):
         q.publish("jobs", some(1))
     q.resume_operation("import", messages=5)

@@ -6,7 +6,7 @@ Marked `embedded`, it runs where the store is in this process; marked `sqlite`, 
 `plain`, where nothing is sealed.
 
 Every test runs on an SQLite file and on PostgreSQL. In memory and behind a broker is the same store as on a file, and
-an encrypted tenant is served as any other: in the small scale one test in three or in eight runs there, each home has
+an encrypted tenant is served as any other: in the small scale one test in so many runs there (`one_in`), each home has
 its own, and the same ones every time. DULY_TEST_HOME=sealed-postgres runs them in one home alone, all of them.
 """
 
@@ -109,7 +109,7 @@ class MemoryHome(Home):
     """A store in memory: every connect opens one of its own."""
 
     shared = False
-    one_in = 3
+    one_in = 6
 
     @property
     def address(self) -> str:
@@ -119,7 +119,7 @@ class MemoryHome(Home):
 class BrokerHome(Home):
     """A broker in this process, on a file: clients reach it over Arrow Flight."""
 
-    one_in = 3
+    one_in = 4
 
     def __init__(self, folder: Path, clock: duly.ManualClock, events: list[duly.Event]) -> None:
         super().__init__(folder, clock, events)
