@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import postgres_schemas
-from tests.conftest import scaled
+from tests.conftest import FULL, scaled
 from tests.crash import test_processes as log_processes
 from tests.crash import test_queue_processes as queue_processes
 from tests.simulation.interleaving import Interleaving
@@ -81,8 +81,11 @@ def test_every_message_of_a_queue_is_accounted_for(fresh_store_url: Callable[[],
             sizes = drawn_sizes(random.Random(seed))
             sizes.apply(patch)
             done += _live(fresh_store_url(), seed, in_lanes=in_lanes, sizes=sizes, largest=60)
-    assert done["ack"]
-    assert done["nack"]
+    assert done["claimed"]
+    if FULL:
+        # Two lives may well be without one of them.
+        assert done["ack"]
+        assert done["nack"]
 
 
 def test_big_batches_with_the_engines_own_sizes(fresh_store_url: Callable[[], str]) -> None:
