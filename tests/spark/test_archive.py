@@ -165,11 +165,10 @@ def test_truncation_follows_and_a_run_that_finds_nothing_new_commits_nothing(
         assert one.round() is not None
         assert in_lake(lake, "orders") == log
         eventually(lambda: q.describe_topic("orders").partitions[0].first_offset == 300)
-        # Once nothing happens any more, that it was truncated included.
-        while one.round() is not None:
-            pass
         version = Lake(str(lake)).newest().number
-        assert one.round() is None
+        # Until nothing happens any more: that it was truncated is an event, too, and may come late.
+        while one.round() is not None:
+            version = Lake(str(lake)).newest().number
     assert Lake(str(lake)).newest().number == version
     q.publish("orders", messages(10, "later"))
     archive(spark, lake, path)
