@@ -65,6 +65,30 @@ def test_what_is_settled_together_took_as_long_and_what_is_settled_one_by_one_to
     assert single.cost(A) / single.cost(B) == pytest.approx(9, rel=0.05)
 
 
+def test_a_lane_whose_messages_come_one_by_one_is_not_charged_the_trips_of_its_claims() -> None:
+    service = Service()
+    for _ in range(100):
+        service.note(lease(), lanes(A), 1, 6)
+        service.note(lease(), lanes(B), 1, 6)
+        service.note(lease(100), lanes(*[C] * 100), 100, 100)
+    assert service.costs(lanes(A, B, C)) is None
+
+
+def test_what_was_learnt_of_single_messages_is_not_held_against_the_mean_of_many_together() -> None:
+    service = Service()
+    alternate(service, {A: 90, B: 10})
+    dear = service.cost(A)
+    service.note(lease(64), lanes(*[C] * 64), 64, 64)
+    assert service.cost(A) == dear
+
+
+def test_a_batch_of_many_lanes_tells_of_none_of_them() -> None:
+    service = Service()
+    for took_ms in (100, 1000) * 50:
+        service.note(lease(100), lanes(*range(1, 101)), 100, took_ms)
+    assert service.costs(lanes(A, B, C)) is None
+
+
 def test_one_that_hung_for_an_hour_is_charged_no_more_than_the_bound() -> None:
     service = Service()
     alternate(service, {A: 10, B: 10})

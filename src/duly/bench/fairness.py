@@ -325,7 +325,7 @@ def jain(side: Side, load: Load) -> Figures:
 def throughput(fair: Side, unfair: Side, load: Load) -> Figures:
     """Messages a second that are claimed and acked, by tenants in turn and in unfair order, which take turns."""
     rates: dict[Side, list[float]] = {fair: [], unfair: []}
-    for nth in range(1 + min(3, load.pairs)):
+    for nth in range(1 + 2 * load.pairs):
         # Either is the first as often; what comes before the first pair warms up.
         for side in (fair, unfair) if nth % 2 else (unfair, fair):
             rates[side].append(_rate(side, load))

@@ -46,6 +46,7 @@ from .columns import NEVER, Columns, gather
 from .entries import Entries, concat, lane_hash, make_entries, place_of
 from .fairness import Clocks, Tails, give_tags, standing_in, tails_of, weigh
 from .find import head_of
+from .gathered import AHEAD_MAX, gathered_at
 from .limited import admit, enter, is_limited
 from .lookup import light_messages_at, messages_at, with_big, without_big
 from .service import service_of
@@ -128,7 +129,7 @@ class Index:
         # How many that failed before may be made ready; None: all that are due. Told when, if there were more.
         self.retries: int | None = None
         self.retried = 0
-        self._fresh: list[Fresh] = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in known[5]]
+        self._fresh: list[Fresh] = [Fresh(kind, entries, self, young=True) for kind, entries in known[5]]
         # Of named lanes, just come in: they get their tags together, so that each lane's are in order of due time.
         self._untagged: list[Untagged] = []
         self._stored: dict[int, Stored] = {}
@@ -151,6 +152,16 @@ class Index:
     def fetch(self, entries: Entries) -> Columns:
         """The messages of entries, from the log."""
         return messages_at(self.tx, self.topic.tenant_id, self.partition, entries.seq)
+
+    def gather(self, entries: Entries, views: Sequence[Fresh]) -> Columns:
+        """The messages of entries that views begin with, from the log: with those that they go on with, if that pays."""
+
+        def coming() -> Any:
+            width = max(len(entries), AHEAD_MAX // len(views))
+            ahead = concat([view.peek(width) for view in views])
+            return ahead.seq if len(views) == 1 else ahead.seq[order_of(views[0].kind)(ahead)]
+
+        return gathered_at(self.tx, self.topic.tenant_id, self.partition, entries.seq, coming)
 
     def _light(self, entries: Entries) -> Columns:
         """The messages of entries as a run carries them: those with big payloads are not even read."""
@@ -464,7 +475,7 @@ class Index:
         inside = entries.take(due)
         enter(self.tx, self.topic, self.partition, inside)
         if young and len(inside):
-            served = Fresh(READY, inside, self.fetch, young=True)
+            served = Fresh(READY, inside, self, young=True)
             served.consume(len(inside))
             self._fresh.append(served)
         return entries.take(~due)
@@ -497,7 +508,7 @@ class Index:
     def _add_fresh(self, kind: int, entries: Entries, columns: Columns | None, *, young: bool) -> None:
         order = order_of(kind)(entries)
         own = None if columns is None else columns.take(order)
-        self._fresh.append(Fresh(kind, entries.take(order), self.fetch, own, young=young))
+        self._fresh.append(Fresh(kind, entries.take(order), self, own, young=young))
 
     def _tag(self) -> None:
         """Gives tags to what has come into named lanes: behind what is stale, in lanes that have something stale."""
@@ -636,7 +647,7 @@ class Index:
         if young == "none":
             self._seen_to, before = (None, ()) if settle else self._young_before
             left = [(kind, entries.take(~is_taken(self.row, entries.seq))) for kind, entries in before]
-            self._fresh = [Fresh(kind, entries, self.fetch, young=True) for kind, entries in left if len(entries)]
+            self._fresh = [Fresh(kind, entries, self, young=True) for kind, entries in left if len(entries)]
         self._stored = {}
         return written
 

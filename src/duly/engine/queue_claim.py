@@ -251,7 +251,10 @@ class _Round:
         self.tags: Any = None
         lanes = index.views(LANED)
         laned = front(lanes, want) if lanes else None
-        if laned is not None and len(laned.entries):
+        if laned is not None and not len(plain.entries):
+            # Which is the order of service already.
+            self.proposal, self.tags = laned, laned.entries.tag
+        elif laned is not None and len(laned.entries):
             both = joined([plain, laned])
             order, tags = interleave(plain.entries, laned.entries, index.clocks, index.cost)
             order = order[:want]

@@ -40,6 +40,10 @@ class Source(Protocol):
         """The messages of entries, from the log."""
         ...
 
+    def gather(self, entries: Entries, views: Sequence[Fresh], /) -> Columns:
+        """The same of entries that these views begin with: those that come next may be picked with them."""
+        ...
+
 
 class View(Protocol):
     """Sorted entries that can be looked at from the front, and consumed."""
@@ -73,7 +77,7 @@ class Fresh:
         self,
         kind: int,
         entries: Entries,
-        fetch: Callable[[Entries], Columns],
+        index: Source,
         columns: Columns | None = None,
         *,
         young: bool = False,
@@ -81,7 +85,7 @@ class Fresh:
         self.kind = kind
         self.entries = entries
         self.young = young
-        self.fetch = fetch
+        self.index = index
         # Given when the messages are at hand already, in the order of the entries.
         self.columns = columns
         self.pos = 0
@@ -96,7 +100,7 @@ class Fresh:
     def messages(self, count: int) -> Columns:
         if self.columns is not None:
             return self.columns.slice(self.pos, min(self.pos + count, len(self.entries)))
-        return self.fetch(self.peek(count))
+        return self.index.gather(self.peek(count), [self])
 
     def light(self, read: Callable[[Entries], Columns]) -> Columns:
         """The messages of all that is left, as a run carries them; `read` knows how, if they are not at hand."""
@@ -376,7 +380,9 @@ class Proposal(msgspec.Struct):
         """The messages of the first entries, in order."""
         if all(isinstance(view, Fresh) and view.columns is None for view in self.views):
             # All of it is read from the log, wherever it stands here: in one go, and in this order.
-            return self.views[0].fetch(self.entries if count == len(self.entries) else self.entries.take(slice(count)))
+            entries = self.entries if count == len(self.entries) else self.entries.take(slice(count))
+            found: Columns = self.views[0].index.gather(entries, self.views)
+            return found
         origin, place = self.origin[:count], self.place[:count]
         counts = np.bincount(origin, minlength=len(self.views))
         starts = np.concatenate(([0], np.cumsum(counts)[:-1]))

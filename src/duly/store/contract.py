@@ -458,6 +458,10 @@ class Transaction(Protocol):
         """Keeps something immutable at hand, of so many bytes; it may be forgotten at any time."""
         ...
 
+    def keep(self, key: tuple[Any, ...], value: Any, size: int) -> None:
+        """The same, from the commit on: for what is made of something that may be stored by this very transaction."""
+        ...
+
     def cached(self, key: tuple[Any, ...]) -> Any:
         """What was kept under a key, or None."""
         ...

@@ -528,11 +528,11 @@ class PostgresTransaction(SqlTransaction):
 
     def _keep_lease(self, row: LeaseRow) -> None:
         """At hand for whoever settles it. Somebody else may change it meanwhile: see `_own`."""
-        self._keep(("lease", self.lease_epoch, row.id), row, 300 + 40 * row.count)
+        self.keep(("lease", self.lease_epoch, row.id), row, 300 + 40 * row.count)
 
     def _forget_lease(self, lease_id: int) -> None:
         """It is not there any more."""
-        self._keep(("lease", self.lease_epoch, lease_id), _NO_LEASE, 100)
+        self.keep(("lease", self.lease_epoch, lease_id), _NO_LEASE, 100)
 
     def lease_settle(self, row: LeaseRow, settled: bytes, live: int) -> None:
         self._own(row.partition, [row.id])

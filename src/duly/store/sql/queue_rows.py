@@ -95,8 +95,8 @@ class QueueRows(SecretRows):
         self._rows("run_block_insert", **place, entries=encode_entries(entries, place_of(run, index)))
         self._rows("run_data_insert", **place, data=stored)
         if soon:
-            self._keep(("entries", partition, run, index), entries, entries.bytes)
-            self._keep(("run", partition, run, index), block, len(stored))
+            self.keep(("entries", partition, run, index), entries, entries.bytes)
+            self.keep(("run", partition, run, index), block, len(stored))
 
     def run_entries(self, tenant_id: int, partition: int, run: int, index: int) -> Entries:
         key = ("entries", partition, run, index)
@@ -121,7 +121,7 @@ class QueueRows(SecretRows):
         new = self._new.get(key)
         return self._cache.get(key) if new is None else new[0]
 
-    def _keep(self, key: tuple[Any, ...], value: Any, size: int) -> None:
+    def keep(self, key: tuple[Any, ...], value: Any, size: int) -> None:
         """For the cache, once it is committed."""
         # At the end, also if it was there: a savepoint undoes from the end.
         self._new.pop(key, None)
@@ -254,7 +254,7 @@ class QueueRows(SecretRows):
     def id_block_insert(self, tenant_id: int, topic: int, run: int, index: int, first: int, stored: bytes) -> None:
         place = {"tenant": tenant_id, "topic": topic, "run": run, "idx": index}
         self._rows("id_block_insert", **place, first=first, data=stored)
-        self._keep(("ids", topic, run, index), stored, len(stored))
+        self.keep(("ids", topic, run, index), stored, len(stored))
 
     def id_block(self, tenant_id: int, topic: int, run: int, index: int) -> bytes | None:
         key = ("ids", topic, run, index)
@@ -272,7 +272,7 @@ class QueueRows(SecretRows):
         firsts: list[int] | None = self._at_hand(key)
         if firsts is None:
             firsts = [first for (first,) in self._rows("id_firsts", tenant=tenant_id, topic=topic, run=run)]
-            self._keep(key, firsts, 64 * len(firsts))
+            self.keep(key, firsts, 64 * len(firsts))
         return firsts
 
     def ids_indexed_to(self, tenant_id: int, partition: int) -> int:

@@ -293,7 +293,7 @@ class SqlTransaction(StageRows, OperationRows, AuditRows, PrincipalRows):
             chunk=chunk,
         )
         if block is not None:
-            self._keep(("block", partition, meta.base), block, meta.bytes)
+            self.keep(("block", partition, meta.base), block, meta.bytes)
 
     def blocks(self, tenant_id: int, partition: int, low: int, high: int) -> Iterator[Block]:
         """The blocks that hold [low, high), checked. Raises CorruptBlock when it gets to a bad or missing one."""
