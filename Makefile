@@ -34,11 +34,11 @@ endif
 # tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo serve test test-all lint audit bench lock clean strace sslscan postgresql-15
+.PHONY: setup demo serve test test-all lint audit bench lock clean strace sslscan postgresql-15 redis
 
 setup: $(STAMP)
 
-# The lock holds the core and the server, postgres, spark and dev extras.
+# The lock holds the core and the server, postgres, spark, bridge and dev extras.
 $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet '$(UV)'
@@ -57,7 +57,7 @@ serve: setup
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 # Narrow a run with PYTEST_ARGS: make test PYTEST_ARGS='tests/unit -k lease'
-test: setup strace sslscan postgresql-15
+test: setup strace sslscan postgresql-15 redis
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-all: export DULY_TEST_SCALE := full
@@ -91,6 +91,15 @@ postgresql-15:
 	  else false; fi; \
 	} || echo 'PostgreSQL 15 is missing and cannot be installed here: the tests on it will skip'
 
+# What the bridge's tests bridge to; NATS comes with the dev extra. RUNLEVEL=1: Debian does not start a server of its own.
+redis:
+	@command -v redis-server >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    timeout 180 sh -c 'apt-get -qq update && \
+	      RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends redis-server' >/dev/null; \
+	  else false; fi; \
+	} || echo 'Redis is missing and cannot be installed here: the tests of its bridge will skip'
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -110,7 +119,7 @@ bench: setup
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-	  --extra server --extra postgres --extra spark --extra dev $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
+	  --extra server --extra postgres --extra spark --extra bridge --extra dev $(LOCK_ARGS) --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

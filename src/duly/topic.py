@@ -20,7 +20,7 @@ KINDS = ("log", "queue")
 WEEK_S = 7 * 24 * 3600.0
 
 
-def _seconds(owner: object, name: str, *, low_ms: int, high_ms: int, optional: bool = True) -> None:
+def check_seconds(owner: object, name: str, *, low_ms: int, high_ms: int, optional: bool = True) -> None:
     """Normalises a duration field to float seconds, within bounds."""
     value = getattr(owner, name)
     if value is None:
@@ -33,7 +33,7 @@ def _seconds(owner: object, name: str, *, low_ms: int, high_ms: int, optional: b
     object.__setattr__(owner, name, ms / 1000)
 
 
-def _whole(owner: object, name: str, *, low: int, high: int, optional: bool = True) -> None:
+def check_whole(owner: object, name: str, *, low: int, high: int, optional: bool = True) -> None:
     value = getattr(owner, name)
     if value is None and optional:
         return
@@ -73,8 +73,8 @@ class Retention:
     drop_unsettled: bool = False
 
     def __post_init__(self) -> None:
-        _seconds(self, "age", low_ms=1, high_ms=100 * 366 * 86_400_000)
-        _whole(self, "bytes", low=1, high=2**62)
+        check_seconds(self, "age", low_ms=1, high_ms=100 * 366 * 86_400_000)
+        check_whole(self, "bytes", low=1, high=2**62)
         _flag(self, "settled")
         _flag(self, "drop_unsettled")
 
@@ -101,9 +101,9 @@ class Breaker:
 
     def __post_init__(self) -> None:
         _number(self, "failures", low=0, high=1)
-        _whole(self, "calls", low=1, high=1_000_000, optional=False)
+        check_whole(self, "calls", low=1, high=1_000_000, optional=False)
         for name in ("window", "probe", "probe_max"):
-            _seconds(self, name, low_ms=100, high_ms=86_400_000, optional=False)
+            check_seconds(self, name, low_ms=100, high_ms=86_400_000, optional=False)
         if self.probe_ms > self.probe_max_ms:
             raise InvalidArgument("breaker.probe must not be longer than breaker.probe_max.")
 
@@ -138,7 +138,7 @@ class Lanes:
     def __post_init__(self) -> None:
         if self.breaker is not None:
             _instance(self, "breaker", Breaker)
-        _whole(self, "max_in_flight", low=1, high=1_000_000)
+        check_whole(self, "max_in_flight", low=1, high=1_000_000)
         _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
         if not isinstance(self.weights, Mapping):
             raise InvalidArgument("lanes.weights must be a mapping of lane pattern to weight.")
@@ -200,13 +200,13 @@ class TopicSettings:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InvalidArgument(f"kind must be 'log' or 'queue'; got {self.kind!r}.")
-        _whole(self, "partitions", low=1, high=LIMITS.partitions_max, optional=False)
-        _seconds(self, "lease", low_ms=LIMITS.lease_ms_min, high_ms=LIMITS.lease_ms_max, optional=False)
-        _seconds(self, "ttl", low_ms=1, high_ms=LIMITS.ttl_ms_max)
-        _seconds(self, "dedupe", low_ms=0, high_ms=LIMITS.dedupe_ms_max)
-        _whole(self, "payload_bytes_max", low=1, high=LIMITS.payload_bytes_max, optional=False)
+        check_whole(self, "partitions", low=1, high=LIMITS.partitions_max, optional=False)
+        check_seconds(self, "lease", low_ms=LIMITS.lease_ms_min, high_ms=LIMITS.lease_ms_max, optional=False)
+        check_seconds(self, "ttl", low_ms=1, high_ms=LIMITS.ttl_ms_max)
+        check_seconds(self, "dedupe", low_ms=0, high_ms=LIMITS.dedupe_ms_max)
+        check_whole(self, "payload_bytes_max", low=1, high=LIMITS.payload_bytes_max, optional=False)
         _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
-        _whole(self, "max_in_flight", low=1, high=1_000_000)
+        check_whole(self, "max_in_flight", low=1, high=1_000_000)
         _flag(self, "dead_letters")
         _flag(self, "archive")
         if self.retention is None:
@@ -276,9 +276,9 @@ class GroupSettings:
     breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
-        _seconds(self, "lease", low_ms=LIMITS.lease_ms_min, high_ms=LIMITS.lease_ms_max)
+        check_seconds(self, "lease", low_ms=LIMITS.lease_ms_min, high_ms=LIMITS.lease_ms_max)
         _number(self, "rate", low=0, high=LIMITS.rate_per_s_max)
-        _whole(self, "max_in_flight", low=1, high=1_000_000)
+        check_whole(self, "max_in_flight", low=1, high=1_000_000)
         if self.retry is not None:
             _instance(self, "retry", RetryPolicy)
         if self.breaker is not None:

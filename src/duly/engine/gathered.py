@@ -41,9 +41,7 @@ class Gathered(msgspec.Struct, frozen=True):
         return here, self.places[at[here]]
 
 
-def gathered_at(
-    tx: Transaction, tenant_id: int, partition: int, seqs: Any, coming: Callable[[], Any]
-) -> Columns:
+def gathered_at(tx: Transaction, tenant_id: int, partition: int, seqs: Any, coming: Callable[[], Any]) -> Columns:
     """The messages at these offsets, in this order; `coming`: the offsets that will be asked for next."""
     known: Gathered | None = tx.cached(("gathered", partition))
     if known is not None:

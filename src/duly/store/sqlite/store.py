@@ -49,7 +49,7 @@ from .transaction import SqliteTransaction
 from .writer import Writer
 
 MEMORY = ":memory:"
-SCHEMA = 8
+SCHEMA = 9
 # The key under which a store that is being moved elsewhere says so (departure.py).
 MOVING = "moving"
 # The WAL-reset corruption bug is fixed from here on.

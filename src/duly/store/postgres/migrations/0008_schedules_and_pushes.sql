@@ -1,0 +1,37 @@
+-- Cron entries (engine/schedules.py). settings: what it publishes and when, as JSON, sealed where the tenant is encrypted.
+-- next_at_ms: the tick that is next; NULL: it is paused, or never ticks again. state: its last runs, as JSON.
+CREATE TABLE schedule (
+    tenant     bigint NOT NULL,
+    name       text NOT NULL,
+    topic      bigint NOT NULL,
+    settings   bytea NOT NULL,
+    paused     smallint NOT NULL,
+    version    bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
+    next_at_ms bigint,
+    state      bytea NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+CREATE INDEX schedule_next ON schedule (next_at_ms) WHERE next_at_ms IS NOT NULL;
+CREATE INDEX schedule_topic ON schedule (topic);
+
+-- Pushes (engine/pushes.py). settings: where to and how, as JSON; secrets: what its requests are signed with; both sealed
+-- where the tenant is encrypted. state: one of push.py's, with a reason. holder: the broker that runs it, by its name
+-- among members; a row whose holder is gone is anybody's.
+CREATE TABLE push (
+    tenant        bigint NOT NULL,
+    name          text NOT NULL,
+    topic         bigint NOT NULL,
+    grp           bigint NOT NULL,
+    settings      bytea NOT NULL,
+    secrets       bytea,
+    state         text NOT NULL,
+    reason        text NOT NULL,
+    version       bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
+    holder        text,
+    held_at_ms    bigint,
+    PRIMARY KEY (tenant, name)
+);
+CREATE UNIQUE INDEX push_group ON push (grp);
+CREATE INDEX push_topic ON push (topic);

@@ -1,0 +1,37 @@
+-- Cron entries (engine/schedules.py). settings: what it publishes and when, as JSON, sealed where the tenant is encrypted.
+-- next_at_ms: the tick that is next; NULL: it is paused, or never ticks again. state: its last runs, as JSON.
+CREATE TABLE duly_schedule (
+    tenant     INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    topic      INTEGER NOT NULL,
+    settings   BLOB NOT NULL,
+    paused     INTEGER NOT NULL,
+    version    INTEGER NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    next_at_ms INTEGER,
+    state      BLOB NOT NULL,
+    PRIMARY KEY (tenant, name)
+) WITHOUT ROWID;
+CREATE INDEX duly_schedule_next ON duly_schedule (next_at_ms) WHERE next_at_ms IS NOT NULL;
+CREATE INDEX duly_schedule_topic ON duly_schedule (topic);
+
+-- Pushes (engine/pushes.py). settings: where to and how, as JSON; secrets: what its requests are signed with; both sealed
+-- where the tenant is encrypted. state: one of push.py's, with a reason. holder: the broker that runs it, by its name
+-- among members; a row whose holder is gone is anybody's.
+CREATE TABLE duly_push (
+    tenant        INTEGER NOT NULL,
+    name          TEXT NOT NULL,
+    topic         INTEGER NOT NULL,
+    grp           INTEGER NOT NULL,
+    settings      BLOB NOT NULL,
+    secrets       BLOB,
+    state         TEXT NOT NULL,
+    reason        TEXT NOT NULL,
+    version       INTEGER NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    holder        TEXT,
+    held_at_ms    INTEGER,
+    PRIMARY KEY (tenant, name)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX duly_push_group ON duly_push (grp);
+CREATE INDEX duly_push_topic ON duly_push (topic);
