@@ -58,7 +58,7 @@ class ToHttp:
 
 @dataclass(frozen=True, slots=True)
 class ToTopic:
-    """A topic of the same tenant that gets a group's messages: each is published there and acked here in one transaction.
+    """A topic of the same tenant that gets a group's messages: published there and acked here in one transaction.
 
     `due`, `priority` and `lane` say by an expression (docs/push.md) what a message of a queue gets: a constant, or
     something of the message with an offset, as in `json.at + 30s`. None: nothing is set, but for a message that comes

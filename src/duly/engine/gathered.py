@@ -2,8 +2,8 @@
 
 Where many lanes take turns, each claim's messages lie in as many blocks as there are lanes: to pick one from each of a
 hundred takes longer than all the rest of the claim. So whoever asks for such messages has those of the next few claims
-picked with them, block by block. They are kept by offset, so whatever comes between is looked up by itself; and only once
-the transaction is committed, as it may have stored some of them itself.
+picked with them, block by block. They are kept by offset, so whatever comes between is looked up by itself; and only
+once the transaction is committed, as it may have stored some of them itself.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Index:
         return messages_at(self.tx, self.topic.tenant_id, self.partition, entries.seq)
 
     def gather(self, entries: Entries, views: Sequence[Fresh]) -> Columns:
-        """The messages of entries that views begin with, from the log: with those that they go on with, if that pays."""
+        """The messages of entries that views begin with, from the log: with those that come next, if that pays."""
 
         def coming() -> Any:
             width = max(len(entries), AHEAD_MAX // len(views))

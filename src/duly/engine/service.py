@@ -7,13 +7,14 @@ many turns (÷ weight) behind it (fairness.py). Over time lanes get equal time, 
 
     settled         time since it was claimed, or since some of its lease was settled last, ÷ how many are settled now
       └─▶ lane      a moving average over about sixteen messages
-            └─▶ cost      ÷ mean of the queue, of about as many settled at a time: 1/64 to 64; within a quarter of 1 it is 1
+            └─▶ cost      ÷ mean of the queue, of as many settled at a time: 1/64 to 64; within a quarter of 1 it is 1
                   └─▶ tags      of what becomes ready from now on; of what stands ready once costs are off by half
 
 - Only ratios count: what a consumer fetched early, or settles all at once, is charged to all lanes in it alike, and to
   none where there are many.
-- A claim takes its trips, whatever is in it: of a lane that gets its messages one by one, because they come so, each takes
-  as long as a hundred of another's together. So one is compared with others that came alone, and a hundred with hundreds.
+- A claim takes its trips, whatever is in it: of a lane that gets its messages one by one, because they come so, each
+  takes as long as a hundred of another's together. So one is compared with others that came alone, and a hundred with
+  hundreds.
 - Times below a millisecond are one millisecond. A queue whose messages are fast, or all alike, learns nothing and pays
   for a comparison a settled batch.
 - Who is cheap gets credit, down to 1/64. Without it the mean, which the dear lanes raise, would be the least that any
