@@ -119,7 +119,7 @@ class TenantNotFound(NotFound):
 
 
 class PushNotFound(NotFound):
-    """There is no such push. List them, or create it first."""
+    """There is no such push. List them with pushes(), or call create_push first."""
 
     code = "push_not_found"
 

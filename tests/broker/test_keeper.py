@@ -43,6 +43,9 @@ class Runs:
             raise self.failure
         return self._Run(self, client, push, tell)
 
+    def try_out(self, push: RunningPush) -> duly.PushAnswer:
+        return duly.PushAnswer(200, 3, f"{push.name} has {len(push.secrets)} secrets")
+
     class _Run:
         def __init__(self, runs: Runs, client: duly.Client, push: RunningPush, tell: Any) -> None:
             self._runs, self._push = runs, push
@@ -70,7 +73,7 @@ def open_broker(path: str) -> Iterator[Open]:
         port = 8000 + len(opened)
         broker.join(url=f"duly://127.0.0.1:{port}", http_url=f"http://127.0.0.1:{port + 1000}", version="0.9.0")
         runs = Runs()
-        broker.keep_pushes({duly.ToHttp: runs.make, duly.ToTopic: runs.make})
+        broker.keep_pushes({duly.ToHttp: runs.make, duly.ToTopic: runs.make}, runs.try_out)
         return broker, runs
 
     yield open_one
@@ -200,6 +203,19 @@ def test_the_last_answer_is_told_by_the_broker_that_had_it(q: duly.Client, open_
     assert last is not None
     assert (last.status, last.ms) == (503, 12)
     assert q.describe_push("hook").last is None
+
+
+def test_a_push_is_tried_out_by_a_broker_alone(q: duly.Client, open_broker: Open) -> None:
+    broker, _ = open_broker()
+    push_to(q, "hook")
+    q.pause_push("hook")
+    assert Entry(broker).client("default").test_push("hook") == duly.PushAnswer(200, 3, "hook has 1 secrets")
+    with pytest.raises(duly.InvalidArgument, match="connect to one"):
+        q.test_push("hook")
+    q.create_topic("later", kind="queue")
+    q.create_push("onward", topic="later", to=duly.ToTopic("orders"))
+    with pytest.raises(duly.InvalidArgument, match="goes to a topic"):
+        Entry(broker).client("default").test_push("onward")
 
 
 def test_one_that_cannot_be_run_is_tried_again_and_keeps_no_other(

@@ -54,6 +54,7 @@ from ..engine.pushes import (
     PausePush,
     ResumePush,
     RotatePushSecret,
+    TestPush,
     UpdatePush,
 )
 from ..engine.read import OffsetAt, Read
@@ -186,6 +187,7 @@ RIGHTS: dict[type | str, Right] = {
     PausePush: Right("configure", "push"),
     DeletePush: Right("configure", "push"),
     RotatePushSecret: Right("configure", "push"),
+    TestPush: Right("configure", "push"),
     DescribePush: Right(SEE, "push"),
     ListPushes: Right(SEE, "list"),
     DescribeTopic: Right(SEE),

@@ -25,7 +25,7 @@ from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.operations import WRITES
 from ..engine.publish import Publish
-from ..engine.pushes import DescribePush
+from ..engine.pushes import DescribePush, TestPush
 from ..engine.replay import Replay
 from ..engine.stage import CommitStages, Stage
 from ..engine.stretch import Stretch
@@ -37,6 +37,7 @@ from ..grants import NOBODY, By
 from ..health import Finding
 from ..limits import LIMITS
 from ..member import Member
+from ..push import PushAnswer, RunningPush
 from ..store.contract import Backup, Transaction
 from ..tenant import Weights
 from .authority import Authority
@@ -49,6 +50,7 @@ from .pushes.keeper import Keeper, Makers
 from .room import Room
 
 R = TypeVar("R")
+TryOut = Callable[[RunningPush], PushAnswer]
 OnDenied = Callable[[By, str, str, "str | None", Error], None]
 
 # How long nobody notices that the one a claim waits for has gone.
@@ -57,6 +59,10 @@ LOOK_S = 1.0
 _GRACE_S = 10.0
 # What only a broker takes that is ready.
 _NEW_WORK = frozenset({Publish, Stage, CommitStages, Claim})
+
+
+def _sends_nothing(_: RunningPush) -> PushAnswer:
+    raise NotReady("This broker runs no pushes. Ask another.")
 
 
 class MeteredWatch:
@@ -99,6 +105,7 @@ class Broker:
         self._draining = threading.Event()
         self._membership: Membership | None = None
         self._keeper: Keeper | None = None
+        self._try_out: TryOut = _sends_nothing
         # Where clients may go instead, `host:port` of Flight's. Another tuple when that has changed.
         self.peers: tuple[str, ...] = ()
         self._scheme = ""
@@ -164,6 +171,8 @@ class Broker:
             return self.claim(command, wait_until=None, deadline=deadline)
         self._check_taking(command)
         answer = self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
+        if isinstance(command, TestPush):
+            return self._try_out(answer)
         if isinstance(command, DescribePush) and self._keeper is not None:
             return dataclasses.replace(answer, last=self._keeper.last(command.tenant, command.name))
         return answer
@@ -271,9 +280,13 @@ class Broker:
         self._membership = Membership(self._home.store, member, state=self._state, found=self._meet)
         return member.name
 
-    def keep_pushes(self, makers: Makers) -> None:
-        """Runs its share of the pushes from now on, once it has joined: each by what `makers` has for where it goes."""
+    def keep_pushes(self, makers: Makers, try_out: TryOut) -> None:
+        """Runs its share of the pushes from now on, once it has joined: each by what `makers` has for where it goes.
+
+        `try_out` sends a request to a push's endpoint, and tells what came back.
+        """
         assert self._membership is not None
+        self._try_out = try_out
         self._keeper = Keeper(self._home, self._membership.name, makers, is_ready=lambda: not self.drift.reason)
 
     def reason(self) -> str:

@@ -448,6 +448,7 @@ class Client(_Call):
     describe_push = _awaited(PlainClient.describe_push)
     pushes = _awaited(PlainClient.pushes)
     rotate_push_secret = _awaited(PlainClient.rotate_push_secret)
+    test_push = _awaited(PlainClient.test_push)
     resume_operation = _awaited(PlainClient.resume_operation)
     stop_operation = _awaited(PlainClient.stop_operation)
     audit = _streamed(PlainClient.audit)

@@ -13,12 +13,13 @@ from ..engine.pushes import (
     PausePush,
     ResumePush,
     RotatePushSecret,
+    TestPush,
     UpdatePush,
     changes_to,
 )
 from ..errors import InvalidArgument, LimitExceeded
 from ..limits import DAY_MS, LIMITS
-from ..push import NewPush, Push, PushDescription, ToHttp, ToTopic, read_secret
+from ..push import NewPush, Push, PushAnswer, PushDescription, ToHttp, ToTopic, read_secret
 from ..tenant import check_name
 from .arguments import after_name, flag, group_named, named, page_size, whole
 from .calls import Calls
@@ -106,6 +107,13 @@ class PushCalls(Calls):
             raise LimitExceeded(f"overlap must be 0 to {LIMITS.due_ms_ahead_max} milliseconds.")
         command = RotatePushSecret(self._tenant, _push(name), overlap_ms=overlap_ms, secret=_secret(secret))
         return self._do(command, timeout)
+
+    def test_push(self, name: str, *, timeout: Duration | None = None) -> PushAnswer:
+        """Has the broker send a request that says it is a test, and tells what came back; no message is touched."""
+        answer = self._do(TestPush(self._tenant, _push(name)), timeout)
+        if not isinstance(answer, PushAnswer):
+            raise InvalidArgument("Brokers send what is pushed: connect to one (duly://…) to try a push.")
+        return answer
 
     def describe_push(self, name: str, *, timeout: Duration | None = None) -> PushDescription:
         """Where it goes, who runs it, and what waits in its group."""

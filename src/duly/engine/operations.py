@@ -67,6 +67,7 @@ from .pushes import (
     PausePush,
     ResumePush,
     RotatePushSecret,
+    TestPush,
     UpdatePush,
     create_push,
     delete_push,
@@ -75,6 +76,7 @@ from .pushes import (
     pause_push,
     resume_push,
     rotate_push_secret,
+    test_push,
     update_push,
 )
 from .read import OffsetAt, Read, offsets_at, read
@@ -189,6 +191,7 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     DescribeGroup: describe_group,
     ListPushes: list_pushes,
     DescribePush: describe_push,
+    TestPush: test_push,
     CheckHealth: check_health,
     ListForecasts: list_forecasts,
     ListOperations: list_operations,

@@ -77,6 +77,10 @@ class DescribePush(OfPush, frozen=True):
     """Ask how a push stands."""
 
 
+class TestPush(OfPush, frozen=True):
+    """Send a request to try where a push goes, whether it is active or not; no message is touched."""
+
+
 class PausePush(OfPush, frozen=True):
     """Send nothing until it is resumed."""
 
@@ -397,6 +401,16 @@ def list_pushes(tx: Transaction, command: ListPushes) -> list[Push]:
     return [Push(**_facts(tx, row, seen)) for row in tx.push_page(owner.id, command.after, command.limit)]
 
 
+def test_push(tx: Transaction, command: TestPush) -> RunningPush:
+    """What it takes to send a request, which a store does not do: a broker does (broker.py). Raises Sealed."""
+    owner = find_owner(tx, command.tenant)
+    row = _is_of(None if owner is None else tx.push(owner.id, command.name), command)
+    to = _whole(row)
+    if not isinstance(to, ToHttp):
+        raise InvalidArgument(f"Push {row.name!r} goes to a topic: publish a message into {row.topic!r} to try it.")
+    return _runnable(tx, row, to).push
+
+
 class PushPlace(msgspec.Struct, frozen=True):
     """Ask to which topic a push belongs."""
 
@@ -429,9 +443,13 @@ def runnable_push(tx: Transaction, asked: PushPlace) -> Runnable | None:
     row = None if owner is None else tx.push(owner.id, asked.name)
     if row is None or row.state != ACTIVE:
         return None
+    return _runnable(tx, row, _whole(row))
+
+
+def _runnable(tx: Transaction, row: PushRow, to: ToHttp | ToTopic) -> Runnable:
     valid = _kept(row).valid(tx.now_ms)
     keys = tuple(one.key for one in valid)
-    push = RunningPush(row.tenant, row.name, row.topic, row.group, _whole(row), keys, row.version)
+    push = RunningPush(row.tenant, row.name, row.topic, row.group, to, keys, row.version)
     return Runnable(push, min((one.until_ms for one in valid if one.until_ms is not None), default=None))
 
 

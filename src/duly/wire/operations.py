@@ -51,6 +51,7 @@ from ..engine.pushes import (
     PausePush,
     ResumePush,
     RotatePushSecret,
+    TestPush,
     UpdatePush,
 )
 from ..engine.read import OffsetAt, Read
@@ -84,7 +85,7 @@ from ..grants import NOBODY
 from ..health import GroupHealth
 from ..keys import Key, NewKey, Principal
 from ..message import Admitted, DeadLetter, QueuedMessage, Receipt, Replayed, StoredMessage
-from ..push import NewPush, Push, PushDescription, ToHttp, ToTopic
+from ..push import NewPush, Push, PushAnswer, PushDescription, ToHttp, ToTopic
 from ..tenant import TenantDescription, TenantSettings
 from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
 from .checks import CHECKS
@@ -122,6 +123,7 @@ ANSWERS: dict[type, Any] = {
     RotatePushSecret: NewPush,
     ListPushes: list[Push],
     DescribePush: PushDescription,
+    TestPush: PushAnswer,
     PauseStore: None,
     CreateTenant: TenantDescription,
     UpdateTenant: TenantDescription,
