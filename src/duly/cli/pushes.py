@@ -119,9 +119,8 @@ def _to(to_http: str | None, to_topic: str | None, http: Given, onward: Given) -
 
 def _say_made(session: Session, made: NewPush, sentence: str) -> None:
     if made.secret is not None:
-        session.show.remark("Its secret, shown this once; give it to whoever verifies the requests:")
-    document = push_document(made) | {"secret": made.secret}
-    session.show.outcome(sentence if made.secret is None else f"{sentence}\n{made.secret}", document)
+        session.show.remark(f"{sentence} Its secret, shown this once, is for whoever verifies the requests:")
+    session.show.outcome(made.secret or sentence, push_document(made) | {"secret": made.secret})
 
 
 def _where(push: Push) -> str:
@@ -286,7 +285,7 @@ def test(name: Name, session: Session) -> None:
         sentence = f"No answer after {answer.ms} ms: {answer.error}."
     else:
         sentence = f"Answered {answer.status} in {answer.ms} ms."
-    session.show.outcome(f"{sentence}\n{answer.body}" if answer.body else sentence, asdict(answer))
+    session.show.outcome(f"{sentence} It says: {answer.body}" if answer.body else sentence, asdict(answer))
     if answer.status is None or not 200 <= answer.status < 300:
         raise typer.Exit(1)
 
