@@ -50,7 +50,7 @@ def test_to_make_one_takes_configure_and_claim_and_to_publish_where_it_goes(stoc
 
 
 CALLS: dict[str, tuple[Call, tuple[str, ...]]] = {
-    "update": (lambda q: q.update_push("hook", timeout=3), ("configure", "claim")),
+    "update": (lambda q: q.update_push("hook", request_timeout=3), ("configure", "claim")),
     "pause": (lambda q: q.pause_push("hook"), ("configure",)),
     "resume": (lambda q: q.resume_push("hook"), ("configure", "claim")),
     "rotate": (lambda q: q.rotate_push_secret("hook"), ("configure",)),

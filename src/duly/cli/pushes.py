@@ -237,6 +237,8 @@ def update(
     changes = {**http, **onward, **_those_given(url=to_http, topic=to_topic)}
     if not changes:
         raise typer.BadParameter("Nothing to change: give an option.", param_hint="update")
+    if "timeout" in changes:
+        changes["request_timeout"] = changes.pop("timeout")
     with session.client() as client:
         after = client.update_push(name, **changes)
     session.show.outcome(f"Push {name!r} goes {_where(after)}, at version {after.version}.", push_document(after))

@@ -70,14 +70,17 @@ class PushCalls(Calls):
     ) -> Push:
         """Changes some of what it was made with (`url=`, `headers=`, …), or all of it: `to`.
 
-        An endpoint stays one, and a topic, too. A header with the value "…", as it is shown, stays as it is. With
-        `version`, only if nobody changed it since.
+        An endpoint stays one, and a topic, too. A header with the value "…", as it is shown, stays as it is. How long
+        an answer may take is `request_timeout` here: `timeout` is this call's own, as everywhere. With `version`, only
+        if nobody changed it since.
         """
         if to is not None:
             if changes:
                 raise InvalidArgument("Give to=, which is all that a push says, or some of it by name; not both.")
             _to_topic(to)
             changes = changes_to(to)
+        elif "request_timeout" in changes:
+            changes["timeout"] = changes.pop("request_timeout")
         since = None if version is None else whole(version, "version")
         return self._do(UpdatePush(self._tenant, _push(name), changes=changes, version=since), timeout)
 
@@ -101,7 +104,10 @@ class PushCalls(Calls):
         secret: str | None = None,
         timeout: Duration | None = None,
     ) -> NewPush:
-        """Signs with another secret, which the answer tells this once, and for `overlap` with those of before, too."""
+        """Signs with another secret, which the answer tells this once, and for `overlap` with the present one, too.
+
+        `overlap=0` ends all older ones at once: of a secret that somebody else knows.
+        """
         overlap_ms = milliseconds(overlap, "overlap")
         if not 0 <= overlap_ms <= LIMITS.due_ms_ahead_max:
             raise LimitExceeded(f"overlap must be 0 to {LIMITS.due_ms_ahead_max} milliseconds.")

@@ -111,7 +111,7 @@ class UpdatePush(OfPush, frozen=True):
 
 
 class RotatePushSecret(OfPush, frozen=True):
-    """Sign with another secret from now on, and with the present one, too, for so long."""
+    """Sign with another secret from now on, and with the present one, too, for so long; 0: with no older one."""
 
     overlap_ms: int = 0
     secret: str | None = None
@@ -278,6 +278,8 @@ def update_push(tx: Transaction, command: UpdatePush) -> Push:
         raise StaleVersion(f"Push {row.name!r} is at version {row.version}, not {command.version}. Read it again.")
     before = _whole(row)
     to = _changed(before, command.changes)
+    if to == before:
+        return _described(tx, row)
     kept = _kept(row)
     if isinstance(to, ToHttp):
         kept = msgspec.structs.replace(kept, headers=dict(to.headers))
@@ -359,10 +361,9 @@ def rotate_push_secret(tx: Transaction, command: RotatePushSecret) -> NewPush:
         raise InvalidArgument(f"Push {row.name!r} goes to a topic: nothing is signed on the way.")
     made = secrets.token_bytes(SECRET_BYTES) if command.secret is None else read_secret(command.secret)
     kept, until = _kept(row), tx.now_ms + command.overlap_ms
-    older = [
-        _Secret(one.key, until if one.until_ms is None else min(until, one.until_ms)) for one in kept.valid(tx.now_ms)
-    ]
-    signing = (_Secret(made), *(one for one in older if one.until_ms is not None and one.until_ms > tx.now_ms))
+    older = [one if one.until_ms is not None else _Secret(one.key, until) for one in kept.valid(tx.now_ms)]
+    # Without an overlap none of them is to be trusted any more, whatever it was promised.
+    signing = (_Secret(made), *(older if command.overlap_ms else ()))
     if len(signing) > SECRETS_MAX:
         raise LimitExceeded(
             f"At most {SECRETS_MAX} secrets of a push sign at once. Wait until the older ones end, or rotate with "

@@ -147,7 +147,7 @@ class PushChanges(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         named = {name: getattr(parts[0], name) for name in parts[0].__struct_fields__}
         found = {name: value for name, value in named.items() if value is not UNSET}
         if "timeout_ms" in found:
-            found["timeout"] = found.pop("timeout_ms") / 1000
+            found["request_timeout"] = found.pop("timeout_ms") / 1000
         return found
 
 
