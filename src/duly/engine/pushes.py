@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -218,8 +219,9 @@ def create_push(tx: Transaction, command: CreatePush) -> NewPush:
     if isinstance(to, ToHttp) and topic.settings.breaker is None and group.settings.breaker is None:
         _protect(tx, topic, group)
     tell_push(tx, row, "push_created", to=_kind_of(to))
-    hidden = _hidden_headers(command.to_http)
-    note_done(tx, row.tenant_id, msgspec.structs.replace(command, to_http=hidden, secret=None), group=group.name)
+    told = _audited(asdict(to))
+    bare = msgspec.structs.replace(command, to_http=None, to_topic=None, secret=None)
+    note_done(tx, row.tenant_id, bare, group=group.name, to=told)
     return _new(tx, row)
 
 
@@ -292,7 +294,7 @@ def update_push(tx: Transaction, command: UpdatePush) -> Push:
     )
     tx.push_put(row)
     tell_push(tx, row, "push_updated", changes=sorted(command.changes))
-    _note(tx, row, msgspec.structs.replace(command, changes=_without_values(command.changes)))
+    _note(tx, row, msgspec.structs.replace(command, changes=_audited(command.changes)))
     return _described(tx, row)
 
 
@@ -474,15 +476,16 @@ def _kind_of(to: ToHttp | ToTopic) -> str:
     return "an endpoint" if isinstance(to, ToHttp) else "a topic"
 
 
-def _hidden_headers(to: ToHttp | None) -> ToHttp | None:
-    return None if to is None else replace(to, headers=dict.fromkeys(to.headers, HIDDEN))
-
-
-def _without_values(changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: dict.fromkeys(value, HIDDEN) if name == "headers" and isinstance(value, Mapping) else value
-        for name, value in changes.items()
-    }
+def _audited(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What the audit is told, which is not encrypted: of headers the names, of an address the host (its path may be all
+    that keeps others out).
+    """
+    told = dict(facts)
+    if isinstance(told.get("headers"), Mapping):
+        told["headers"] = dict.fromkeys(told["headers"], HIDDEN)
+    if "url" in told:
+        told["url"] = f"{urlsplit(told['url']).scheme}://{urlsplit(told['url']).netloc}/{HIDDEN}"
+    return told
 
 
 def _seen(tx: Transaction) -> set[str]:

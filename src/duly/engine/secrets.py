@@ -163,6 +163,11 @@ def known_own_seal(tx: Transaction) -> Seal:
     return Seal(OWN, secret)
 
 
+def own_seal_of(secret: bytes) -> Seal:
+    """The same, made of the store's own secret itself."""
+    return Seal(OWN, derive(secret, _SEALS))
+
+
 def new_data_key(tx: Transaction, tenant_id: int) -> int:
     """Makes a tenant's next data key; answers its version."""
     # Also proves that the master is the store's: what it wraps now must be unwrapped by all others.
