@@ -3,18 +3,23 @@
     active ──pause──▶ paused ──resume──▶ active
        └── the endpoint answers 410, or the topic that it goes to is gone ──▶ disabled ──resume──▶ active
 
-Values only, checked here once for every surface. How a push is kept is engine/pushes.py; who runs it, broker/push.
+Values only, checked here once for every surface. How a push is kept is engine/pushes.py; who runs it, broker/pushes.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from urllib.parse import urlsplit
 
-from .clock import Duration, milliseconds
+import msgspec
+
+from .clock import Duration, from_ms, milliseconds
 from .errors import InvalidArgument, LimitExceeded
-from .topic import check_seconds, check_whole
+from .topic import GateDescription, check_seconds, check_whole
 
 ACTIVE, PAUSED, DISABLED = "active", "paused", "disabled"
 METHODS = ("POST", "PUT", "PATCH")
@@ -23,6 +28,13 @@ HEADERS_MAX = 32
 TIMEOUT_MS_MAX = 120_000
 CONCURRENCY_MAX = 256
 BATCH_MAX = 1_000
+# What is shown of a header's value, which may be a credential; given in an update it means the one that is there.
+HIDDEN = "…"
+SECRET_PREFIX = "whsec_"
+# Standard Webhooks asks for so many.
+SECRET_BYTES_MIN, SECRET_BYTES_MAX, SECRET_BYTES = 24, 64, 32
+# How many secrets may sign at once: each is a signature in every request.
+SECRETS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +104,112 @@ def _check_headers(headers: Mapping[str, str]) -> None:
         raise InvalidArgument("headers must be a mapping of names to texts.")
     if len(headers) > HEADERS_MAX:
         raise LimitExceeded(f"A push has at most {HEADERS_MAX} headers; got {len(headers)}.")
+
+
+# What is told of a push
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A push as it is set. `state` is active, paused or disabled, the last with a `reason`.
+
+    `holder` is the broker that runs it, by its name in `cluster()`; None: none does at the moment. Of headers the
+    names are shown and not the values. `older_secrets_until_ms`: until then older secrets sign, too.
+    """
+
+    name: str
+    topic: str
+    group: str
+    to_http: ToHttp | None
+    to_topic: ToTopic | None
+    state: str
+    reason: str
+    version: int
+    created_at_ms: int
+    holder: str | None = None
+    older_secrets_until_ms: int | None = None
+
+    @property
+    def to(self) -> ToHttp | ToTopic | None:
+        """Where it goes. None: that cannot be read any more, as the tenant's data keys were shredded."""
+        return self.to_http or self.to_topic
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was made, by the store's clock."""
+        return from_ms(self.created_at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPush(Push):
+    """A push that was made, or whose secret was rotated. `secret` is told this once; None: nothing is signed."""
+
+    secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PushAnswer:
+    """What an endpoint answered to a request, and in how many milliseconds; or the `error` for which none came."""
+
+    status: int | None
+    ms: int
+    body: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LastAnswer:
+    """The last answer that a push had, and when."""
+
+    status: int | None
+    ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PushDescription(Push):
+    """A push as it stands, with its group: what waits there (`lag` was never claimed), and what holds it back.
+
+    `last` is known to the broker that runs it alone: None, where another one is asked.
+    """
+
+    lag: int = 0
+    leased: int = 0
+    retrying: int = 0
+    dead: int = 0
+    gate: GateDescription | None = None
+    last: LastAnswer | None = None
+
+
+class RunningPush(msgspec.Struct, frozen=True):
+    """A push as whoever runs it needs it. `secrets`: what requests are signed with, the newest first."""
+
+    tenant: str
+    name: str
+    topic: str
+    group: str
+    to: ToHttp | ToTopic
+    secrets: tuple[bytes, ...] = ()
+    version: int = 1
+
+    def __repr__(self) -> str:
+        # Headers and secrets would stand in logs and tracebacks otherwise.
+        return f"RunningPush({self.tenant!r}, {self.name!r}, version={self.version})"
+
+
+def secret_text(secret: bytes) -> str:
+    """A secret as people and the libraries of Standard Webhooks have it."""
+    return SECRET_PREFIX + base64.b64encode(secret).decode()
+
+
+def read_secret(text: object) -> bytes:
+    """The bytes of a secret. Raises InvalidArgument, which does not repeat it."""
+    if not isinstance(text, str) or not text.startswith(SECRET_PREFIX):
+        raise InvalidArgument(f"A secret is a text: {SECRET_PREFIX} and base64 of its bytes.")
+    try:
+        secret = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgument(f"A secret is {SECRET_PREFIX} and base64 of its bytes; this is no base64.") from error
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise LimitExceeded(f"A secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes; this one has {len(secret)}.")
+    return secret
