@@ -188,8 +188,8 @@ def _is_ours(error: BaseException) -> bool:
 
 def _told(error: BaseException) -> str:
     """Why there was no answer, in a line."""
-    causes = _causes(error)
-    for one in causes:
+    # aiohttp's own look like those of TLS, and lack what those tell.
+    for one in (cause for cause in _causes(error) if not isinstance(cause, aiohttp.ClientError)):
         if isinstance(one, OutOfReach):
             return str(one)
         if isinstance(one, ssl.SSLCertVerificationError):
