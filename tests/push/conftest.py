@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -46,12 +46,12 @@ class Pushing:
     ) -> HttpRunner:
         """Runs a push of the topic."""
         push = RunningPush("default", f"push-{topic}", topic, group, to, secrets)
-        runner = HttpRunner(self.q, push, outbound=self.out, tell=self._hear)
+        runner = HttpRunner(self.q, push, self._hear, outbound=self.out)
         self._runners.append(runner)
         return runner
 
-    def _hear(self, push: RunningPush, kind: str, facts: dict[str, Any]) -> None:
-        self.told.append((kind, facts))
+    def _hear(self, push: RunningPush, kind: str, facts: Mapping[str, Any]) -> None:
+        self.told.append((kind, dict(facts)))
 
     def answers(self) -> list[dict[str, Any]]:
         """What the keeper was told of answers."""

@@ -249,7 +249,7 @@ def test_certificate_is_verified_for_the_name_over_a_connection_to_the_judged_ad
 
 
 def test_file_of_authorities_that_cannot_be_read_is_said(pushing_with: Callable[..., Pushing], tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(duly.InvalidArgument, match="No such file"):
         pushing_with(ca_file=str(tmp_path / "none.pem"))
 
 
@@ -259,6 +259,8 @@ def test_refusal_stands_in_the_history(pushing_with: Callable[..., Pushing], rec
     pushing.q.publish("hooks", duly.Message(b"x", id="m"))
     pushing.start("hooks", ToHttp(receiver.url()))
     eventually(lambda: pushing.counts("hooks")[2] == 1)
-    [failure] = pushing.q.get("hooks", "m").history
+    known = pushing.q.get("hooks", "m")
+    assert known is not None
+    [failure] = known.history
     assert "may not connect to 127.0.0.1" in failure.reason
     assert receiver.connections == 0

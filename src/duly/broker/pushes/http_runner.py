@@ -24,7 +24,7 @@ All but `stop` and making one happens on the loop of outbound.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -35,16 +35,14 @@ from ...engine.claimed import Claim, Claimed
 from ...engine.verdict import Settle, Verdicts
 from ...errors import Error
 from ...events import log
-from ...limits import LIMITS
 from ...push import RunningPush, ToHttp
 from ..desk import Waiter
 from .answers import Answer, Meaning, meaning_of
 from .content import content_of
+from .keeper import Tell
 from .outbound import Outbound
 from .outcomes import Outcomes
 from .sending import Sender
-
-Tell = Callable[[RunningPush, str, dict[str, Any]], None]
 
 # Over the time that a request may take: for the way to the writer and back, on a machine that is busy.
 _MARGIN_MS = 15_000
@@ -59,9 +57,9 @@ _LOOK_S = 0.005
 class HttpRunner:
     """Runs a push from now on."""
 
-    def __init__(self, client: Client, push: RunningPush, *, outbound: Outbound, tell: Tell) -> None:
+    def __init__(self, client: Client, push: RunningPush, tell: Tell, *, outbound: Outbound) -> None:
         self._outbound = outbound
-        self._work = _Work(client, push, outbound, tell)
+        self._work = _Work(client, push, tell, outbound)
         outbound.begin(self._work.begin)
 
     def stop(self, patience_s: float) -> None:
@@ -72,7 +70,7 @@ class HttpRunner:
 class _Work:
     """A push at work."""
 
-    def __init__(self, client: Client, push: RunningPush, outbound: Outbound, tell: Tell) -> None:
+    def __init__(self, client: Client, push: RunningPush, tell: Tell, outbound: Outbound) -> None:
         assert isinstance(push.to, ToHttp)
         self._client = client
         self._push = push
@@ -113,8 +111,8 @@ class _Work:
 
     def _command(self, messages: int) -> Claim:
         push = self._push
-        name = f"push:{push.name}"[: LIMITS.consumer_chars_max]
-        return Claim(push.tenant, push.topic, push.group, name, messages, _BYTES_MAX, self._lease_ms)
+        who = self._client.consumer
+        return Claim(push.tenant, push.topic, push.group, who, messages, _BYTES_MAX, self._lease_ms)
 
     def _claimed(self, command: Claim, answer: Claimed | Exception) -> None:
         self._claiming, self._waiter = False, None
@@ -171,13 +169,21 @@ class _Work:
 
     def _heed(self, deliveries: Sequence[Delivery], answer: Answer, meaning: Meaning) -> None:
         self._outcomes.note(deliveries, answer, meaning)
-        self._tell(self._push, "answered", {"status": answer.status, "ms": answer.ms, "error": answer.error})
+        self._say("answered", {"status": answer.status, "ms": answer.ms})
         if meaning.hold_s:
             self._hold(meaning.hold_s)
         if meaning.gone and not self._over:
             self._stop_claiming()
             self._give_back_all()
-            self._tell(self._push, "disabled", {"reason": f"The endpoint answered {meaning.reason}: it is gone."})
+            self._say("disabled", {"reason": f"The endpoint answered {meaning.reason}: it is gone for good."})
+
+    def _say(self, kind: str, facts: dict[str, Any]) -> None:
+        """The keeper hears it, if need be later: nothing here is running that would say it anew."""
+        try:
+            self._tell(self._push, kind, facts)
+        except Error as error:
+            log.warning("push %s is %s, which could not be told: %s", self._push.name, kind, error)
+            self._outbound.loop.call_later(_AGAIN_S_MAX, self._say, kind, facts)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         deliveries = self._requests.pop(task)

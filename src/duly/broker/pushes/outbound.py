@@ -14,17 +14,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import uvloop
 
 from ...events import log
 from ...push import PushAnswer, RunningPush
-from ..broker import Broker
 from .content import trial_of
 from .lookups import Lookups
 from .reach import Reach
 from .sending import Sender, trust
+
+if TYPE_CHECKING:
+    from ..broker import Broker
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ class Outbound:
         ca_file: str | None = None,
         lookups: Lookups | None = None,
     ) -> None:
-        """Raises OSError if the file of authorities cannot be read."""
+        """Raises InvalidArgument if the file of authorities cannot be read."""
         self.broker = broker
         self.reach = reach or Reach()
         self.lookups = lookups or Lookups()
@@ -137,7 +139,9 @@ class Outbound:
             who.claim()
 
     def close(self) -> None:
-        """Ends the thread. Whoever sends was stopped before."""
+        """Ends the thread. Whoever sends was stopped before. Called again, it does nothing."""
+        if self.loop.is_closed():
+            return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()

@@ -25,6 +25,7 @@ from yarl import URL
 
 from ... import __version__
 from ...clock import monotonic_s
+from ...errors import InvalidArgument
 from ...push import ToHttp
 from .answers import Answer, cleaned
 from .content import Content
@@ -41,12 +42,13 @@ _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errn
 
 
 def trust(ca_file: str | None = None) -> ssl.SSLContext:
-    """What endpoints are verified by: the system's authorities, and those of a file. Raises OSError if that cannot be
-    read.
-    """
+    """What endpoints are verified by: the system's authorities, and those of a file."""
     context = ssl.create_default_context()
     if ca_file is not None:
-        context.load_verify_locations(cafile=ca_file)
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except OSError as error:
+            raise InvalidArgument(f"No certificates of authorities can be read from {ca_file}: {error}.") from error
     return context
 
 
