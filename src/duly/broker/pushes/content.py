@@ -14,7 +14,7 @@ import msgspec
 
 from ...client.batch import Delivery
 from ...message import OPERATION
-from ...push import RunningPush
+from ...push import HEADERS_KEPT, RunningPush
 from .signing import id_of, sign
 
 JSON, OCTETS = "application/json", "application/octet-stream"
@@ -22,20 +22,6 @@ JSON, OCTETS = "application/json", "application/octet-stream"
 _CONTENT_TYPE = "content-type"
 # A media type, with parameters. Another text in a message's header of this name says nothing to anybody.
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\w-]+/[!#$&^_.+\w-]+(\s*;\s*[\x21-\x7e ]+)?", re.ASCII)
-# They say where a request begins and ends, or who it is for: that is told by what was checked.
-_NOT_GIVEN = frozenset(
-    {
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "upgrade",
-        "expect",
-        "te",
-        "trailer",
-        "accept-encoding",
-    }
-)
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 
 _encoder = msgspec.json.Encoder()
@@ -95,7 +81,7 @@ def trial_of(push: RunningPush, *, at_ms: int) -> Content:
 def sealed(push: RunningPush, own: Mapping[str, str], body: bytes, *, webhook_id: str, at_ms: int) -> Content:
     """The push's own headers, ours over them, and the signature over all."""
     given = {name.lower(): value for name, value in push.to.headers.items()}  # type: ignore[union-attr]
-    headers = {_CONTENT_TYPE: OCTETS} | {name: given[name] for name in given.keys() - _NOT_GIVEN} | dict(own)
+    headers = {_CONTENT_TYPE: OCTETS} | {name: given[name] for name in given.keys() - HEADERS_KEPT} | dict(own)
     headers.update(sign(push.secrets, webhook_id=webhook_id, at_s=at_ms // 1000, body=body))
     return Content(headers, body)
 
