@@ -1,13 +1,14 @@
-"""Pushes to many endpoints, some of them dead: what that does to the others, and how many deliveries a second there are.
+"""Pushes to many endpoints, some of them dead: what that does to the others, and deliveries a second.
 
-A broker, the endpoints and whoever publishes are processes of their own, all here. Each endpoint has a topic and a push.
+A broker, the endpoints and whoever publishes are processes of their own, all here. Each endpoint has a topic and a
+push.
 
     alone, beside, alone, beside …   every healthy endpoint gets some messages a second; beside: the dead have theirs to
                                      deliver, too (a third refuses connections, a third never answers, a third says 500)
     backlog                          all that was published waits; then the healthy pushes are resumed
 
-How long a message is on its way is from before its publish to its arrival. The first turn beside has the outbreak in
-it: the breakers of the dead are closed when it begins.
+How long a message is on its way is from before its publish to its arrival. Each pair of turns has dead endpoints of its
+own, which were never tried before: so every turn beside begins with an outbreak, with breakers that are closed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _DEAD_BACKLOG = 200
 _TIMEOUT_S = 2.0
 _PATIENCE_S = 120.0
 _LATE_S = 10.0
+# Brokers look every second which pushes are theirs, and how they are set.
+_TAKEN_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +80,24 @@ class _Run:
         self._port = port
         self._closed = closed
         self._ok = [f"ok-{number}" for number in range(load.healthy)]
-        self._dead = [f"dead-{number}" for number in range(load.dead)]
         self._threads = ThreadPoolExecutor(_THREADS, "bench-publish")
 
     def prepare(self) -> None:
-        """Topics and pushes; those of the dead are paused, and have messages."""
-        list(self._threads.map(self._make, [*self._ok, *self._dead]))
-        for name in self._dead:
-            self._client.publish(name, [b"%r%s" % (monotonic_s(), _PADDING)] * _DEAD_BACKLOG)
-        # Every healthy one has delivered something: connections are there, and pushes run.
+        """Topics and pushes. Every one has delivered something then: connections are there, and pushes run."""
+        list(self._threads.map(self._make, self._ok))
         self._figures()
-        self._publish_all()
+        list(self._threads.map(self._publish, self._ok))
         self._until_arrived(self._load.healthy)
 
     def _make(self, name: str) -> None:
-        kind, _, number = name.partition("-")
+        kind, number = name.split("-")[:2]
         paths = {"ok": f"{self._port}/ok-{number}"}
         if kind == "dead":
             ways = (f"{self._closed}/", f"{self._port}/hole-{number}", f"{self._port}/500-{number}")
             paths["dead"] = ways[int(number) % len(ways)]
         self._client.create_topic(name, kind="queue")
         to = ToHttp(f"http://127.0.0.1:{paths[kind]}", concurrency=self._load.concurrency, timeout=_TIMEOUT_S)
-        self._client.create_push(name, topic=name, to=to, paused=kind == "dead")
+        self._client.create_push(name, topic=name, to=to)
 
     # Turns
 
@@ -106,14 +105,19 @@ class _Run:
         """How long messages were on their way, with the dead and without."""
         waits: dict[str, list[float]] = {"alone": [], "beside": []}
         expected = 0
-        for _ in range(self._load.pairs):
-            for turn in ("alone", "beside"):
-                self._set_dead(running=turn == "beside")
+        for pair in range(self._load.pairs):
+            dead = [f"dead-{number}-{pair}" for number in range(self._load.dead)]
+            list(self._threads.map(self._make, dead))
+            Event().wait(_TAKEN_S)
+            for turn, found in waits.items():
+                if turn == "beside":
+                    for name in dead:
+                        self._client.publish(name, [_PADDING] * _DEAD_BACKLOG)
                 sent = self._paced()
-                found = self._until_arrived(sent)
-                waits[turn] += found
+                found += self._until_arrived(sent)
                 expected += sent
-        self._set_dead(running=False)
+            list(self._threads.map(self._client.delete_push, dead))
+            Event().wait(_TAKEN_S)
         figures: dict[str, float] = {"endpoints": self._load.endpoints, "dead": self._load.dead}
         for turn, found in waits.items():
             for share in (50, 99):
@@ -121,10 +125,6 @@ class _Run:
         figures["p99_ratio"] = round(figures["beside_p99_ms"] / figures["alone_p99_ms"], 3)
         figures["missing"] = expected - sum(map(len, waits.values()))
         return figures
-
-    def _set_dead(self, *, running: bool) -> None:
-        act = self._client.resume_push if running else self._client.pause_push
-        list(self._threads.map(act, self._dead))
 
     def _paced(self) -> int:
         """Publishes for the turn's time, evenly, to one healthy topic after the other; how many."""
@@ -144,14 +144,12 @@ class _Run:
     def _publish(self, topic: str) -> None:
         self._client.publish(topic, b"%r%s" % (monotonic_s(), _PADDING))
 
-    def _publish_all(self) -> None:
-        list(self._threads.map(self._publish, self._ok))
-
     # A backlog
 
     def drain(self) -> dict[str, float]:
         """How many deliveries a second, when all that waits is delivered."""
         list(self._threads.map(self._client.pause_push, self._ok))
+        Event().wait(_TAKEN_S)
         each = self._load.backlog // self._load.healthy
         for name in self._ok:
             self._client.publish(name, [b"%r%s" % (monotonic_s(), _PADDING)] * each)
