@@ -42,10 +42,16 @@ class Pushing:
         self._runners: list[HttpRunner] = []
 
     def start(
-        self, topic: str, to: ToHttp, *, group: str = "queue", secrets: tuple[bytes, ...] = (SECRET,)
+        self,
+        topic: str,
+        to: ToHttp,
+        *,
+        group: str = "queue",
+        tenant: str = "default",
+        secrets: tuple[bytes, ...] = (SECRET,),
     ) -> HttpRunner:
         """Runs a push of the topic."""
-        push = RunningPush("default", f"push-{topic}", topic, group, to, secrets)
+        push = RunningPush(tenant, f"push-{topic}", topic, group, to, secrets)
         runner = HttpRunner(self.q, push, self._hear, outbound=self.out)
         self._runners.append(runner)
         return runner
@@ -62,10 +68,17 @@ class Pushing:
         found = self.q.describe_group(topic, group)
         return (found.lag, found.leased, found.retrying, found.dead)
 
-    def close(self) -> None:
+    def q_of(self, tenant: str) -> duly.Client:
+        """A client of another tenant's."""
+        return Entry(self.broker).client(tenant)
+
+    def close_runners(self) -> None:
         for runner in self._runners:
             with suppress(TimeoutError):
                 runner.stop(0)
+
+    def close(self) -> None:
+        self.close_runners()
         self.out.close()
         self.broker.shut()
 

@@ -16,6 +16,7 @@ import pytest
 import duly
 from duly.broker.pushes.lookups import Found, Lookups
 from duly.broker.pushes.reach import Reach
+from duly.broker.pushes.sending import Sockets
 from duly.clock import monotonic_s
 from duly.push import ToHttp
 from tests.conftest import scaled
@@ -167,6 +168,53 @@ def test_lack_of_our_own_is_no_failure_of_the_endpoint(
     eventually(lambda: pushing.counts("hooks") == (0, 0, 0, 0))
     assert receiver.requests[0].headers["duly-attempt"] == "1"
     assert not failing
+
+
+def test_connections_are_counted_until_they_are_gone(pushing: Pushing, receiver: Receiver) -> None:
+    for number in range(5):
+        pushing.q.create_topic(f"t-{number}", kind="queue")
+        pushing.q.publish(f"t-{number}", [b"x"] * 20)
+        receiver.next["/hook"] += [http(), http(200, b"half", length=100), http(500)]
+        pushing.start(f"t-{number}", ToHttp(receiver.url(), concurrency=4))
+    eventually(lambda: len(receiver.requests) >= 100)
+    assert 5 <= pushing.out.sockets.count <= 20
+    pushing.close_runners()
+    eventually(lambda: pushing.out.sockets.count == 0)
+
+
+def test_tenant_with_all_connections_leaves_some_to_others_and_loses_no_attempt(
+    pushing: Pushing, receiver: Receiver
+) -> None:
+    pushing.out.sockets = Sockets(most=8)
+    pushing.q.create_topic("hooks", kind="queue", retry=duly.RetryPolicy(max_attempts=1))
+    let_go = hold_all(receiver)
+    pushing.q.publish("hooks", [b"x"] * 20)
+    pushing.start("hooks", ToHttp(receiver.url(), concurrency=16))
+    eventually(lambda: len(receiver.requests) == 4)
+    other = pushing.q_of("other")
+    other.create_topic("hooks", kind="queue")
+    other.publish("hooks", b"other")
+    pushing.start("hooks", ToHttp(receiver.url()), tenant="other")
+    eventually(lambda: b"other" in receiver.bodies)
+    let_go()
+    eventually(lambda: pushing.counts("hooks") == (0, 0, 0, 0))
+    assert len(receiver.requests) == 21
+
+
+def test_payloads_in_memory_are_bounded(pushing: Pushing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duly.broker.pushes.outbound._BYTES_MAX", 3_000_000)
+    let_go = hold_all(receiver)
+    for number in range(4):
+        pushing.q.create_topic(f"t-{number}", kind="queue")
+        pushing.q.publish(f"t-{number}", [bytes(1_000_000)] * 2)
+    for number in range(4):
+        pushing.start(f"t-{number}", ToHttp(receiver.url(), concurrency=1))
+        eventually(lambda: len(receiver.requests) == min(number + 1, 2))  # noqa: B023
+    threading.Event().wait(0.2)
+    # The first two hold half of it.
+    assert len(receiver.requests) == 2
+    let_go()
+    eventually(lambda: len(receiver.requests) == 8)
 
 
 def test_stop_waits_for_what_is_under_way(pushing: Pushing, receiver: Receiver) -> None:

@@ -48,7 +48,9 @@ from .sending import Sender
 _MARGIN_MS = 15_000
 # A claim that waits is asked again after this.
 _WAIT_S = 300.0
-_BYTES_MAX = 8 * 1024 * 1024
+# What one claim takes at most; a message that is bigger comes by itself.
+_BYTES_MAX = 4 * 1024 * 1024
+_CROWDED_S = 0.05
 _AGAIN_S, _AGAIN_S_MAX = 0.5, 5.0
 _SETTLE_S = 5.0
 _LOOK_S = 0.005
@@ -101,6 +103,9 @@ class _Work:
         free = self._to.concurrency - len(self._requests)
         if self._over or self._claiming or free <= 0 or self._held():
             return
+        if not self._outbound.may_carry(self._push.tenant):
+            self._hold(_CROWDED_S)
+            return
         command = self._command(free * self._to.batch)
         self._claiming = True
         then = partial(self._outbound.arrive, partial(self._claimed, command))
@@ -119,7 +124,8 @@ class _Work:
         if isinstance(answer, Exception):
             self._try_again(answer)
             return
-        if self._over:
+        if self._over or self._held():
+            # It came while this was ended, or told to wait.
             if answer.parcels:
                 self._broker.release(command, answer)
             return
@@ -157,6 +163,7 @@ class _Work:
     def _send(self, deliveries: Sequence[Delivery]) -> None:
         task = self._outbound.loop.create_task(self._deliver(deliveries))
         self._requests[task] = deliveries
+        self._outbound.carry(self._push.tenant, _size(deliveries))
         task.add_done_callback(self._ended)
 
     async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -187,6 +194,7 @@ class _Work:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         deliveries = self._requests.pop(task)
+        self._outbound.carry(self._push.tenant, -_size(deliveries))
         if task.cancelled():
             self._outcomes.release(deliveries)
         elif (error := task.exception()) is not None:
@@ -246,3 +254,7 @@ class _Work:
             await asyncio.sleep(_LOOK_S)
         if self._sender is not None:
             await self._sender.close()
+
+
+def _size(deliveries: Sequence[Delivery]) -> int:
+    return sum(len(one.payload) for one in deliveries)

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import uvloop
 
+from ...engine.allowance import Allowance
 from ...events import log
-from ...push import PushAnswer, RunningPush
+from ...push import PushAnswer, RunningPush, ToHttp
 from .content import trial_of
 from .lookups import Lookups
 from .reach import Reach
-from .sending import Sender, trust
+from .sending import Sender, Sockets, trust
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -33,6 +34,7 @@ T = TypeVar("T")
 # How long outcomes gather. It is what an ack, and the claim of the next message, comes later.
 _GATHER_S = 0.003
 _TRIAL_S = 5.0
+_BYTES_MAX = 512 * 1024 * 1024
 
 
 class Spoken(Protocol):
@@ -62,6 +64,9 @@ class Outbound:
         self.broker = broker
         self.reach = reach or Reach()
         self.lookups = lookups or Lookups()
+        self.sockets = Sockets()
+        # Bytes of payloads that are on their way.
+        self._bytes = Allowance()
         self._tls = trust(ca_file)
         self._arrived: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._awake = False
@@ -73,7 +78,10 @@ class Outbound:
 
     def sender(self, push: RunningPush) -> Sender:
         """A push's connections."""
-        return Sender(push.to, tenant=push.tenant, reach=self.reach, lookups=self.lookups, tls=self._tls)  # type: ignore[arg-type]
+        assert isinstance(push.to, ToHttp)
+        return Sender(
+            push.to, tenant=push.tenant, reach=self.reach, lookups=self.lookups, sockets=self.sockets, tls=self._tls
+        )
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Has something done on the loop, from another thread. Raises TimeoutError."""
@@ -86,7 +94,8 @@ class Outbound:
 
     def try_out(self, push: RunningPush) -> PushAnswer:
         """Sends a request that delivers nothing, signed like all others, and tells what came back."""
-        return self.run(self._try_out(push), push.to.timeout_ms / 1000 + _TRIAL_S)  # type: ignore[union-attr]
+        assert isinstance(push.to, ToHttp)
+        return self.run(self._try_out(push), push.to.timeout_ms / 1000 + _TRIAL_S)
 
     async def _try_out(self, push: RunningPush) -> PushAnswer:
         sender = self.sender(push)
@@ -95,6 +104,14 @@ class Outbound:
         finally:
             await sender.close()
         return answer.told
+
+    def may_carry(self, tenant: str) -> bool:
+        """Whether a tenant's pushes may have more in memory: as much as it leaves to the others."""
+        return self._bytes.allows(tenant, _BYTES_MAX)
+
+    def carry(self, tenant: str, size: int) -> None:
+        """So many bytes more; or less, when they are delivered."""
+        self._bytes.take(tenant, size)
 
     def begin(self, act: Callable[[], None]) -> None:
         """Has something begun on the loop, from another thread."""

@@ -1,9 +1,10 @@
 """One request to an endpoint, and what came back: never an exception, whatever the other side does.
 
-A push has connections of its own, as many as it may have requests at once, kept open between requests. The time that
-the push sets covers a request as a whole: the lookup, connecting, TLS, sending, and the answer to its end. So neither
-a server that drips a byte a second nor one whose answer never ends holds anything for longer. Of an answer 64 KiB are
-read, as they come: nothing is inflated. A longer one is cut off with its connection.
+A push has connections of its own, as many as it may have requests at once, kept open between requests. Of those that
+all pushes may have, half of what the system gives this process, a tenant has as many as it leaves to the others. The
+time that the push sets covers a request as a whole: the lookup, connecting, TLS, sending, and the answer to its end. So
+neither a server that drips a byte a second nor one whose answer never ends holds anything for longer. Of an answer
+64 KiB are read, as they come: nothing is inflated. A longer one is cut off with its connection.
 
 Where connections may go is asked of reach.py: for each address that a name stands for, when it is looked up, and once
 more for the address of each socket when it is made, which covers hosts that are addresses. No redirect is followed, no
@@ -14,8 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
 import ssl
+import weakref
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +29,7 @@ from yarl import URL
 
 from ... import __version__
 from ...clock import monotonic_s
+from ...engine.allowance import Allowance
 from ...errors import InvalidArgument
 from ...push import ToHttp
 from .answers import Answer, cleaned
@@ -35,7 +40,8 @@ from .reach import OutOfReach, Reach
 ANSWER_BYTES_MAX = 64 * 1024
 _HEADER_BYTES_MAX = 16 * 1024
 _HEADERS_MAX = 128
-_IDLE_S = 15.0
+# Less than after what many servers close a connection: a request on one that closes at that moment fails for nothing.
+_IDLE_S = 4.0
 _AGENT = f"duly/{__version__}"
 # This machine is out of something: the endpoint has nothing to do with it.
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
@@ -52,11 +58,42 @@ def trust(ca_file: str | None = None) -> ssl.SSLContext:
     return context
 
 
+class Sockets:
+    """How many connections pushes have, by tenant; on the loop."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self._held = Allowance()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._held.held
+
+    def open(self, tenant: str, family: int, kind: int, protocol: int) -> socket.socket:
+        """One more, which counts until nobody has it any more. Raises OSError, as the system does where it has none."""
+        if not self._held.allows(tenant, self._most):
+            raise OSError(errno.EMFILE, "the tenant's pushes have too many connections")
+        made = socket.socket(family, kind, protocol)
+        self._held.take(tenant)
+        weakref.finalize(made, self._gone, asyncio.get_running_loop(), tenant)
+        return made
+
+    def _gone(self, loop: asyncio.AbstractEventLoop, tenant: str) -> None:
+        # On whatever thread notices it.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._held.give_back, tenant)
+
+
 class Sender:
     """Requests of one push. Made and used on one loop."""
 
-    def __init__(self, to: ToHttp, *, tenant: str, reach: Reach, lookups: Lookups, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self, to: ToHttp, *, tenant: str, reach: Reach, lookups: Lookups, sockets: Sockets, tls: ssl.SSLContext
+    ) -> None:
         self._to = to
+        self._tenant = tenant
+        self._sockets = sockets
         self._timeout_s = to.timeout_ms / 1000
         self._reach = reach
         self._session = aiohttp.ClientSession(
@@ -130,7 +167,7 @@ class Sender:
         family, kind, protocol, _, address = where
         zone = f"%{address[3]}" if len(address) == 4 and address[3] else ""
         self._reach.check(address[0] + zone, address[1], name=self._url.host or "")
-        return socket.socket(family, kind, protocol)
+        return self._sockets.open(self._tenant, family, kind, protocol)
 
 
 class _Judging(AbstractResolver):
