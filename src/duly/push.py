@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,6 +26,16 @@ ACTIVE, PAUSED, DISABLED = "active", "paused", "disabled"
 METHODS = ("POST", "PUT", "PATCH")
 URL_CHARACTERS_MAX = 2_048
 HEADERS_MAX = 32
+HEADERS_CHARACTERS_MAX = 8_192
+# They say where a request begins and ends, what is signed, and who it is for.
+HEADERS_KEPT = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "te", "trailer"),
+        *("connection", "keep-alive", "upgrade", "expect", "accept-encoding"),
+    }
+)
+_PREFIXES_KEPT = ("webhook-", "duly-", "proxy-")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 TIMEOUT_MS_MAX = 120_000
 CONCURRENCY_MAX = 256
 BATCH_MAX = 1_000
@@ -104,6 +115,19 @@ def _check_headers(headers: Mapping[str, str]) -> None:
         raise InvalidArgument("headers must be a mapping of names to texts.")
     if len(headers) > HEADERS_MAX:
         raise LimitExceeded(f"A push has at most {HEADERS_MAX} headers; got {len(headers)}.")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise InvalidArgument(f"A header's name is letters, digits and -; got {name!r}.")
+        if name.lower() in HEADERS_KEPT or name.lower().startswith(_PREFIXES_KEPT):
+            raise InvalidArgument(f"The header {name} is not yours to set: a request's own say who it is for and from.")
+        # Not shown: it may be a credential.
+        is_text = isinstance(value, str) and (value == HIDDEN or (value.isascii() and value.isprintable()))
+        if not is_text:
+            raise InvalidArgument(f"The header {name} must be printable ASCII.")
+    if sum(len(name) + len(value) for name, value in headers.items()) > HEADERS_CHARACTERS_MAX:
+        raise LimitExceeded(f"The headers of a push have at most {HEADERS_CHARACTERS_MAX} characters in all.")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise InvalidArgument("A header is given twice: upper and lower case are the same.")
 
 
 # What is told of a push
