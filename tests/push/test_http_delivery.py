@@ -14,6 +14,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 import duly
+from duly.broker.pushes.outcomes import _took
 from duly.clock import monotonic_s
 from duly.push import ToHttp
 from tests.conftest import scaled
@@ -192,6 +193,12 @@ def test_any_success_acks_and_tells_status_and_time(
     assert str(event.facts["reason"]).startswith(f"{status} in ")
     assert str(event.facts["reason"]).endswith(" ms")
     assert pushing.answers()[0]["status"] == status
+
+
+def test_times_of_several_stand_in_the_order_of_the_messages() -> None:
+    assert _took(204, [7, 5, 7]) == "204 in 7, 5, 7 ms"
+    assert _took(200, [7] * 300) == "200 in 7 ms"
+    assert _took(200, [*range(300)]) == "200 in 0 to 299 ms"
 
 
 @pytest.mark.parametrize("status", [302, 400, 404, 418, 500, 503])

@@ -15,6 +15,7 @@ from ...limits import LIMITS
 from ...push import RunningPush
 from .answers import Answer, Meaning
 
+_TIMES_MAX = 100
 # An index in a lease, and how many milliseconds its answer took.
 _Taken = dict[int, int]
 
@@ -60,11 +61,19 @@ class Outcomes:
         for (incarnation, lease_id, size, status), answers in taken.items():
             # All of a lease is ended by one statement.
             token = Token(lease_id, None if len(answers) == size else tuple(sorted(answers)))
-            times = ", ".join(str(answers[index]) for index in sorted(answers))
-            reason = f"{status} in {times} ms"[: LIMITS.reason_chars_max]
+            reason = _took(status, [answers[index] for index in sorted(answers)])
             yield Settle(push.tenant, incarnation, push.topic, push.group, "ack", (token,), None, reason)
         for (incarnation, verdict, delay_ms, reason), holds in others.items():
             yield Settle(push.tenant, incarnation, push.topic, push.group, verdict, _tokens(holds), delay_ms, reason)
+
+
+def _took(status: int, times_ms: list[int]) -> str:
+    if len(set(times_ms)) == 1:
+        # One message, or a batch that was answered as one.
+        return f"{status} in {times_ms[0]} ms"
+    if len(times_ms) > _TIMES_MAX:
+        return f"{status} in {min(times_ms)} to {max(times_ms)} ms"
+    return f"{status} in {', '.join(map(str, times_ms))} ms"
 
 
 def _tokens(holds: Sequence[Hold]) -> tuple[Token, ...]:
