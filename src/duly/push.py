@@ -12,8 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+import msgspec
+
 from .clock import Duration, milliseconds
 from .errors import InvalidArgument, LimitExceeded
+from .expression import check_expression
+from .tenant import check_name
 from .topic import check_seconds, check_whole
 
 ACTIVE, PAUSED, DISABLED = "active", "paused", "disabled"
@@ -69,6 +73,24 @@ class ToTopic:
     due: str | None = None
     priority: str | None = None
     lane: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.topic, "topic name")
+        for name in ("due", "priority", "lane"):
+            if getattr(self, name) is not None:
+                check_expression(getattr(self, name), name)
+
+
+class RunningPush(msgspec.Struct, frozen=True):
+    """A push as whoever runs it is given it. `secrets` are what its requests are signed with, the newest first."""
+
+    tenant: str
+    name: str
+    topic: str
+    group: str
+    to: ToHttp | ToTopic
+    secrets: tuple[bytes, ...] = ()
+    version: int = 1
 
 
 def _check_url(url: object) -> None:
