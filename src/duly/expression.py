@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -224,13 +224,13 @@ class _Reading:
             )
         ask = self._fallbacks()
         if self.at < len(self.text):
-            self._fail("this is not understood here; expected +, -, ?? or the end")
+            raise self._failed("this is not understood here; expected +, -, ?? or the end")
         return ask
 
     def _fallbacks(self) -> Ask:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            self._fail(f"brackets are more than {_DEPTH_MAX} deep")
+            raise self._failed(f"brackets are more than {_DEPTH_MAX} deep")
         asks = [self._sum()]
         while self._takes("??"):
             asks.append(self._sum())
@@ -260,12 +260,13 @@ class _Reading:
         start = self.at
         if (word := self._match(_WORD)) is not None:
             return self._named(word, start)
-        self._fail("something to add or to take is missing" if self.at >= len(self.text) else "this is not understood")
+        over = self.at >= len(self.text)
+        raise self._failed("something to add or to take is missing" if over else "this is not understood")
 
     def _bracketed(self) -> Ask:
         ask = self._fallbacks()
         if not self._takes(")"):
-            self._fail("a closing ) is missing")
+            raise self._failed("a closing ) is missing")
         return ask
 
     def _named(self, word: str, start: int) -> Ask:
@@ -277,13 +278,14 @@ class _Reading:
             return _header(self._header_name())
         if word == "seconds":
             if not self._takes("("):
-                self._fail("seconds is written as seconds(json.at)")
+                raise self._failed("seconds is written as seconds(json.at)")
             return _in_seconds(self._bracketed())
         self.at = start
         before = self.text[:start].rstrip()
         if before.endswith("-") and (head := re.search(r"(header|json)\.(\w+)-$", before)):
-            self._fail(f'there is no {word!r}; a name with a dash in it is written as {head[1]}["{head[2]}-{word}"]')
-        self._fail(f"there is no {word!r}. There are {', '.join(sorted(_NAMES))}, json, header and seconds(…)")
+            dashed = f'{head[1]}["{head[2]}-{word}"]'
+            raise self._failed(f"there is no {word!r}; a name with a dash in it is written as {dashed}")
+        raise self._failed(f"there is no {word!r}. There are {', '.join(sorted(_NAMES))}, json, header and seconds(…)")
 
     def _path(self) -> tuple[str | int, ...]:
         steps: list[str | int] = []
@@ -292,7 +294,7 @@ class _Reading:
                 self.at += 1
                 word = self._match(_WORD)
                 if word is None:
-                    self._fail('a name is expected behind the dot; others are written as json["x-y"]')
+                    raise self._failed('a name is expected behind the dot; others are written as json["x-y"]')
                 steps.append(word)
             elif self._takes_here("["):
                 steps.append(self._step())
@@ -307,9 +309,9 @@ class _Reading:
         elif (number := self._match(_NUMBER)) is not None and number.isdigit() and len(number) < 10:
             step = int(number)
         else:
-            self._fail('expected a place or a name, as in [0] or ["x-y"]')
+            raise self._failed('expected a place or a name, as in [0] or ["x-y"]')
         if not self._takes("]"):
-            self._fail("a closing ] is missing")
+            raise self._failed("a closing ] is missing")
         return step
 
     def _header_name(self) -> str:
@@ -318,25 +320,25 @@ class _Reading:
         if len(path) == 1 and isinstance(path[0], str):
             return path[0]
         self.at = start
-        self._fail('a header is written as header.NAME or header["x-y"]')
+        raise self._failed('a header is written as header.NAME or header["x-y"]')
 
     def _string(self) -> str:
         start = self.at
         found = _TEXT.match(self.text, self.at)
         if found is None:
-            self._fail('a closing " is missing')
+            raise self._failed('a closing " is missing')
         self.at = found.end()
         try:
             read: str = msgspec.json.decode(found[0], type=str)
-        except msgspec.DecodeError:
+        except msgspec.DecodeError as error:
             self.at = start
-            self._fail('this is no text: write \\" and \\\\ for " and \\')
+            raise self._failed('this is no text: write \\" and \\\\ for " and \\') from error
         return read
 
     def _checked(self, value: Value) -> Value:
         size = value.ms if isinstance(value, Span) else value
         if size > _NUMBER_MAX:
-            self._fail("this is too large")
+            raise self._failed("this is too large")
         return value
 
     # Characters
@@ -368,12 +370,12 @@ class _Reading:
             if pattern is _SPAN:
                 return None
             self.at = found.end()
-            self._fail("there is no such unit; there are ms, s, m, h, d and w")
+            raise self._failed("there is no such unit; there are ms, s, m, h, d and w")
         self.at = found.end()
         return found[0]
 
-    def _fail(self, why: str) -> NoReturn:
-        raise InvalidArgument(f"{self.what}: {why} (character {self.at + 1} of {self.text!r}).")
+    def _failed(self, why: str) -> InvalidArgument:
+        return InvalidArgument(f"{self.what}: {why} (character {self.at + 1} of {self.text!r}).")
 
 
 def _span_of(text: str) -> Span:

@@ -75,7 +75,8 @@ class ToTopic:
     lane: str | None = None
 
     def __post_init__(self) -> None:
-        check_name(self.topic, "topic name")
+        if check_name(self.topic, "topic name").startswith("$"):
+            raise InvalidArgument(f"{self.topic!r} is Duly's own: nothing is pushed to it.")
         for name in ("due", "priority", "lane"):
             if getattr(self, name) is not None:
                 check_expression(getattr(self, name), name)

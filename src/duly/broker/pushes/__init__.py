@@ -1,0 +1,1 @@
+"""What brokers run so that a group's messages go somewhere by themselves."""
