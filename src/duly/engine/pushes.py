@@ -326,7 +326,7 @@ def pause_push(tx: Transaction, command: PausePush) -> Push:
     """Stops it. Twice is no error; one that is disabled stays so."""
     row = _claim(tx, command)
     if row.state == DISABLED:
-        raise Conflict(f"Push {row.name!r} is disabled: {row.reason}. Nothing is sent until it is resumed.")
+        raise Conflict(f"Push {row.name!r} is disabled, and nothing is sent until it is resumed: {row.reason}")
     return _turn(tx, row, command, PAUSED, "push_paused")
 
 
