@@ -20,6 +20,8 @@ import msgspec
 
 from .clock import Duration, from_ms, milliseconds
 from .errors import InvalidArgument, LimitExceeded
+from .expression import check_expression
+from .tenant import check_name
 from .topic import GateDescription, check_seconds, check_whole
 
 ACTIVE, PAUSED, DISABLED = "active", "paused", "disabled"
@@ -92,6 +94,13 @@ class ToTopic:
     due: str | None = None
     priority: str | None = None
     lane: str | None = None
+
+    def __post_init__(self) -> None:
+        if check_name(self.topic, "topic name").startswith("$"):
+            raise InvalidArgument(f"{self.topic!r} is Duly's own: nothing is pushed to it.")
+        for name in ("due", "priority", "lane"):
+            if getattr(self, name) is not None:
+                check_expression(getattr(self, name), name)
 
 
 def _check_url(url: object) -> None:

@@ -24,8 +24,10 @@ from .broker.broker import Broker
 from .broker.certificates import Certificates
 from .broker.exposure import check_closed
 from .broker.pushes.http_runner import HttpRunner
+from .broker.pushes.keeper import Makers
 from .broker.pushes.outbound import Outbound
 from .broker.pushes.reach import Reach
+from .broker.pushes.topic_runner import TopicRunner
 from .client.addresses import BROKER_SCHEME, TLS_SCHEME
 from .client.connect import open_home
 from .clock import Clock, monotonic_s
@@ -36,7 +38,7 @@ from .flight.port import FlightPort
 from .http.guard import LOOPBACK
 from .http.server import HttpServer
 from .limits import LIMITS
-from .push import ToHttp
+from .push import ToHttp, ToTopic
 
 DRAIN_S = 10.0
 # A parent that passes a signal on to a child who got it, too, wishes nothing twice: make does that.
@@ -121,7 +123,8 @@ class Served:
             certificates.follow(self.flight.renew)
         url, http_url = address.advertised(self.http.port, self.flight.port, tls=self.tls)
         self.name = self.broker.join(url=url, http_url=http_url, version=__version__)
-        self.broker.keep_pushes({ToHttp: partial(HttpRunner, outbound=self.outbound)})
+        makers: Makers = {ToHttp: partial(HttpRunner, outbound=self.outbound), ToTopic: TopicRunner}
+        self.broker.keep_pushes(makers, self.outbound.try_out)
 
     @property
     def tls(self) -> bool:

@@ -83,9 +83,9 @@ def test_whoever_has_it_go_elsewhere_may_publish_there(stocked: Place) -> None:
             q.update_push("onward", topic="theirs")
         with pytest.raises(duly.TopicNotFound):
             q.update_push("onward", to=duly.ToTopic("theirs"))
-        q.update_push("onward", due="+5s")
+        q.update_push("onward", due="now + 5s")
     with stocked.connect(stocked.key("more", *grants, *on("theirs", "publish"))) as q:
-        assert q.update_push("onward", topic="theirs").to == duly.ToTopic("theirs", due="+5s")
+        assert q.update_push("onward", topic="theirs").to == duly.ToTopic("theirs", due="now + 5s")
 
 
 def test_a_list_has_those_that_one_may_see(stocked: Place) -> None:

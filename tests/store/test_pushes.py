@@ -115,8 +115,8 @@ def test_a_group_without_a_breaker_gets_one(q: duly.Client, billing: duly.NewPus
         ({"to": "https://example.com/"}, duly.InvalidArgument, "duly.ToHttp"),
         ({"to": duly.ToTopic("orders")}, duly.InvalidArgument, "cannot go to"),
         ({"to": duly.ToTopic("nowhere")}, duly.TopicNotFound, "nowhere"),
-        ({"to": duly.ToTopic("$events")}, duly.InvalidArgument, "Duly's own"),
         ({"to": duly.ToTopic("later"), "secret": secret_text(bytes(32))}, duly.InvalidArgument, "Nothing is signed"),
+        ({"to": duly.ToTopic("archive", lane="key")}, duly.InvalidArgument, "is a log"),
         ({"secret": "sesame"}, duly.InvalidArgument, "whsec_"),
         ({"secret": "whsec_!!"}, duly.InvalidArgument, "no base64"),
         ({"secret": secret_text(bytes(8))}, duly.LimitExceeded, "24 to 64"),
@@ -128,6 +128,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_done(
     q: duly.Client, orders: str, wrong: dict[str, Any], error: type[Exception], match: str
 ) -> None:
     q.create_topic("later", kind="queue")
+    q.create_topic("archive", kind="log")
     given: dict[str, Any] = {"name": "hook", "topic": orders, "group": "billing", "to": HOOK} | wrong
     with pytest.raises(error, match=match):
         q.create_push(given.pop("name"), **given)
@@ -161,7 +162,7 @@ def test_it_is_changed_in_part_and_as_a_whole(q: duly.Client, billing: duly.NewP
     )
     wrongs: list[Callable[[], object]] = [
         lambda: q.update_push("hook", colour="red"),
-        lambda: q.update_push("hook", due="+5s"),
+        lambda: q.update_push("hook", due="now + 5s"),
         lambda: q.update_push("hook", to=duly.ToTopic("orders")),
         lambda: q.update_push("hook", to=HOOK, request_timeout=3),
         lambda: q.update_push("hook", request_timeout=0),

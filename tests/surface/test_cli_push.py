@@ -51,11 +51,11 @@ def test_a_push_from_its_beginning_to_its_end() -> None:
 
 
 def test_a_push_to_a_topic() -> None:
-    line = ("push", "create", "onward", "orders", "--group", "billing", "--to-topic", "later", "--due", "+30s")
+    line = ("push", "create", "onward", "orders", "--group", "billing", "--to-topic", "later", "--due", "now + 30s")
     made = ok(*line, "--paused", "--json").document
-    assert (made["to_topic"]["topic"], made["to_topic"]["due"], made["secret"]) == ("later", "+30s", None)
+    assert (made["to_topic"]["topic"], made["to_topic"]["due"], made["secret"]) == ("later", "now + 30s", None)
     assert made["state"] == "paused"
-    assert "+30s" in ok("push", "show", "onward").out
+    assert "now + 30s" in ok("push", "show", "onward").out
     ok("topics", "delete", "later")
     assert ok("push", "list", "--json").lines[0]["state"] == "paused"
     assert "no topic 'later'" in refused("push", "resume", "onward").err
@@ -66,7 +66,7 @@ def test_a_push_to_a_topic() -> None:
     [
         ("push create hook orders --group billing", "--to-http and --to-topic"),
         ("push create hook orders --group billing --to-http https://a.b/ --to-topic later", "--to-http and --to-topic"),
-        ("push create hook orders --group billing --to-http https://a.b/ --due 5s", "an endpoint"),
+        ("push create hook orders --group billing --to-http https://a.b/ --due now", "an endpoint"),
         ("push create hook orders --group billing --to-topic later --batch 5", "a topic"),
         ("push create hook orders --group billing --to-http ftp://a.b/", "https://"),
         ("push create hook orders --group billing --to-http https://a.b/ --method GET", "method"),

@@ -245,15 +245,15 @@ def _first_secrets(to: ToHttp | ToTopic, given: str | None) -> bytes | None:
 
 
 def _target(tx: Transaction, tenant: str, source: str, to: ToHttp | ToTopic) -> int | None:
-    """The topic that it goes to. Refuses one that is not there, Duly's own, and the one that it comes from."""
+    """The topic that it goes to. Refuses one that is not there, and the one that it comes from."""
     if isinstance(to, ToHttp):
         return None
-    name = check_name(to.topic, "topic name")
-    if name == source:
+    if to.topic == source:
         raise InvalidArgument(f"A push of {source!r} cannot go to {source!r}: each message would make another one.")
-    if name.startswith("$"):
-        raise InvalidArgument("Topics whose names begin with '$' are Duly's own: nothing can be published there.")
-    return find_topic(tx, tenant, name).id
+    topic = find_topic(tx, tenant, to.topic)
+    if topic.settings.kind == "log" and (to.due, to.priority, to.lane) != (None, None, None):
+        raise InvalidArgument(f"{to.topic!r} is a log: messages have no due time, priority or lane there.")
+    return topic.id
 
 
 def _taken(tx: Transaction, row: PushRow) -> PushExists:
@@ -326,7 +326,7 @@ def pause_push(tx: Transaction, command: PausePush) -> Push:
     """Stops it. Twice is no error; one that is disabled stays so."""
     row = _claim(tx, command)
     if row.state == DISABLED:
-        raise Conflict(f"Push {row.name!r} is disabled: {row.reason}. Nothing is sent until it is resumed.")
+        raise Conflict(f"Push {row.name!r} is disabled, and nothing is sent until it is resumed: {row.reason}")
     return _turn(tx, row, command, PAUSED, "push_paused")
 
 

@@ -20,6 +20,7 @@ from ..engine.pushes import (
     TestPush,
     UpdatePush,
 )
+from ..expression import EXPRESSION_CHARS_MAX
 from ..limits import DAY_MS
 from .endpoint import Call, endpoint
 from .fields import Delay, Limit, Name, Next
@@ -39,7 +40,7 @@ _Timeout = Annotated[int, Meta(ge=100, le=push.TIMEOUT_MS_MAX)]
 _Concurrency = Annotated[int, Meta(ge=1, le=push.CONCURRENCY_MAX)]
 _Batch = Annotated[int, Meta(ge=1, le=push.BATCH_MAX)]
 _Method = Literal["POST", "PUT", "PATCH"]
-_Text = Annotated[str, Meta(max_length=4096)]
+_Expression = Annotated[str, Meta(max_length=EXPRESSION_CHARS_MAX)]
 _Secret = Annotated[
     str, Meta(max_length=128, description="`whsec_` and base64 of 24 to 64 bytes.", extra_json_schema={"minLength": 1})
 ]
@@ -79,9 +80,9 @@ class ToTopic(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A topic of the same tenant. `due`, `priority` and `lane` are expressions (docs/push.md)."""
 
     topic: Name
-    due: _Text | None = None
-    priority: _Text | None = None
-    lane: _Text | None = None
+    due: _Expression | None = None
+    priority: _Expression | None = None
+    lane: _Expression | None = None
 
     @classmethod
     def of(cls, to: push.ToTopic | None) -> ToTopic | None:
@@ -128,9 +129,9 @@ class ToTopicChanges(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What changes of where it goes; what is left out stays, and null is nothing set."""
 
     topic: Name | UnsetType = UNSET
-    due: _Text | UnsetType | None = UNSET
-    priority: _Text | UnsetType | None = UNSET
-    lane: _Text | UnsetType | None = UNSET
+    due: _Expression | UnsetType | None = UNSET
+    priority: _Expression | UnsetType | None = UNSET
+    lane: _Expression | UnsetType | None = UNSET
 
 
 class PushChanges(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

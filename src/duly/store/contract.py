@@ -801,6 +801,14 @@ class Store(Protocol):
         """A transaction that sees one moment and writes nothing. Where these are few, tenants have them in turn."""
         ...
 
+    def together(self, patience_s: float) -> AbstractContextManager[Any]:
+        """A transaction for commands on several topics, which join it as an application's (`tx=`): all or none.
+
+        Others write before it for so long, then it is Busy. Raises PublishUnknown when nobody can tell whether it was
+        committed: whoever settled something in it asks again what it holds, and does not settle that once more.
+        """
+        ...
+
     def ticket(self, partitions: Sequence[int], *, here_only: bool = False) -> Any:
         """Taken before looking for work; `wait` on it misses nothing that comes after.
 

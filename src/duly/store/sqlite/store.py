@@ -319,6 +319,10 @@ class SqliteStore:
         """A transaction for the application; others write before it for so long, then it is Busy."""
         return Transaction(self._writer, self.key, patience_s)
 
+    def together(self, patience_s: float) -> Transaction:
+        """See the contract. It is one like the application's."""
+        return self.transaction(patience_s)
+
     @contextmanager
     def read(self, tenant: str = "") -> Iterator[SqliteTransaction]:  # noqa: ARG002
         if self._shared is not None and held_here(self.key):
