@@ -33,6 +33,13 @@ def test_push_delivers_signed_rotates_and_ends_when_the_endpoint_is_gone(q: duly
     assert Webhook(made.secret).verify(first.body, first.headers) == {"n": 1}
     eventually(lambda: (last := q.describe_push("hook").last) is not None and last.status == 204)
 
+    receiver.next["/hook"] = [http(201, b"seen")]
+    answer = q.test_push("hook")
+    assert (answer.status, answer.body, answer.error) == (201, "seen", "")
+    tried = receiver.requests[-1]
+    assert tried.headers["duly-test"] == "true"
+    assert Webhook(made.secret).verify(tried.body, tried.headers)["type"] == "duly.test"
+
     rotated = q.rotate_push_secret("hook")
     assert rotated.secret is not None
 
