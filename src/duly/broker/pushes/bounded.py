@@ -67,5 +67,5 @@ class Bounded(ResponseHandler):
 def bound(connector: aiohttp.TCPConnector) -> None:
     """Has a connector make such connections. aiohttp has no public way for that; a test floods them."""
     assert isinstance(connector._factory, partial)
-    made: partial[ResponseHandler] = partial(Bounded, loop=asyncio.get_running_loop())
+    made: Any = partial(Bounded, loop=asyncio.get_running_loop())
     connector._factory = made
