@@ -1,7 +1,7 @@
 """Producers and consumers of a broker that is killed again and again; each writes down what it was told.
 
-`python -m tests.broker_flight.traffic produce|consume URL NAME JOURNAL OVER` goes on until there is a file OVER. A journal
-has lines of JSON:
+`python -m tests.broker_flight.traffic produce|consume URL NAME JOURNAL OVER` goes on until there is a file OVER. Its
+journal has lines of JSON:
 
     {"tried": batch, "topic": topic}    about to be published
     {"acked": batch, "at": s}           publish returned
