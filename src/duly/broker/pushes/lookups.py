@@ -31,7 +31,7 @@ _SLOW_NAMES_MAX = 10_000
 
 def system_look(name: str, port: int) -> Found:
     """What the system's resolver says. Raises OSError."""
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     return [(family, _address(where)) for family, _, _, _, where in found]
 
 

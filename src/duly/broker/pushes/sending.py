@@ -41,6 +41,7 @@ from .reach import OutOfReach, Reach
 _HEADERS_MAX = 128
 # Less than after what many servers close a connection: a request on one that closes at that moment fails for nothing.
 _IDLE_S = 4.0
+_SOCKETS_MAX = 100_000
 _AGENT = f"duly/{__version__}"
 # This machine is out of something: the endpoint has nothing to do with it.
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
@@ -61,7 +62,8 @@ class Sockets:
     """How many connections pushes have, by tenant; on the loop."""
 
     def __init__(self, most: int | None = None) -> None:
-        self._most = most or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = most or (_SOCKETS_MAX if soft == resource.RLIM_INFINITY else min(soft // 2, _SOCKETS_MAX))
         self._held = Allowance()
 
     @property
