@@ -258,6 +258,11 @@ TABLES = (
         "tenant id name:bytes left_over:double at_ms published stopped_at_ms held:smallint expires_at_ms",
         key="tenant id",
     ),
+    _table(
+        "schedule",
+        "tenant name:text topic settings:bytes paused:smallint version created_at_ms next_at_ms look_at_ms state:bytes",
+        key="tenant name",
+    ),
     _table("kept", "partition offset data:bytes", key="tenant partition offset"),
     _table("run_block", "partition run idx entries:bytes", key="tenant partition run idx"),
     _table("run_data", "partition run idx data:bytes", key="tenant partition run idx"),

@@ -78,6 +78,11 @@ _VALUES: Values = (
         "SELECT tenant, name, NULL, id FROM {0}operation",
         lambda *place: bound_to("operation", *place),
     ),
+    (
+        "settings of a schedule",
+        "SELECT tenant, settings, NULL, name FROM {0}schedule",
+        lambda *place: bound_to("schedule", *place),
+    ),
     ("row of events", "SELECT tenant, data, NULL, tenant FROM {0}event", lambda *place: bound_to("events", *place)),
 )
 
