@@ -37,6 +37,8 @@ from .errors import (
     PublishError,
     PublishUnknown,
     QuotaExceeded,
+    ScheduleExists,
+    ScheduleNotFound,
     Sealed,
     StaleVersion,
     StoreError,
@@ -63,6 +65,7 @@ from .limits import LIMITS, Limits
 from .master import Master
 from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
+from .schedule import Schedule, ScheduleDescription, ScheduleRun
 from .tenant import TenantDescription, TenantSettings
 from .topic import (
     Breaker,
@@ -204,6 +207,11 @@ __all__ = [
     "Retention",
     "RetryLater",
     "RetryPolicy",
+    "Schedule",
+    "ScheduleDescription",
+    "ScheduleExists",
+    "ScheduleNotFound",
+    "ScheduleRun",
     "Sealed",
     "Settled",
     "Span",

@@ -121,7 +121,8 @@ def _period_ms(text: str) -> int:
 def _checked(text: str) -> str:
     """The expression, which ticks at some time. Raises InvalidArgument."""
     try:
-        found = CronSim(text, datetime(2000, 1, 1))
+        # A local time has no zone.
+        found = CronSim(text, datetime(2000, 1, 1))  # noqa: DTZ001
     except (CronSimError, ValueError) as error:
         raise InvalidArgument(f"{text!r} is no cron expression: {error}. {_HOW}") from error
     # A day that no month has, such as the 30th of February: better said now than waited for.

@@ -32,6 +32,7 @@ JOBS = {"tenant": "default", "topic": "jobs"}
 ORDERS = {"tenant": "default", "topic": "orders"}
 GROUP = ORDERS | {"group": "billing"}
 CONSUMER = {"tenant": "default", "consumer": "w1"}
+NIGHTLY = {"tenant": "default", "schedule": "nightly"}
 PAGE = {"after": [-1, -1], "limit": 10}
 CLAIM = JOBS | {"group": "", "consumer": "w1", "max_messages": 10, "max_bytes": 1000}
 
@@ -86,6 +87,12 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "stop_operation": {"tenant": "default", "operation": "orders@1-0"},
     "list_operations": {"tenant": "default", "after": "", "limit": 10, "stopped": True},
     "resume_operation": {"tenant": "default", "operation": "orders@1-0", "messages": 5},
+    "create_schedule": JOBS
+    | {"schedule": "nightly", "settings": {"topic": "jobs", "cron": "@daily"}, "paused": False, "exist_ok": False},
+    "update_schedule": NIGHTLY | {"changes": {"zone": "Europe/Berlin", "payload": b"x"}, "paused": True},
+    "describe_schedule": NIGHTLY,
+    "list_schedules": {"tenant": "default", "after": "", "limit": 10},
+    "delete_schedule": NIGHTLY | {"version": 2},
     "list_tenants": {"tenant": "default", "after": "", "limit": 10},
     "describe_tenant": ACME,
     "delete_tenant": ACME | {"force": False},

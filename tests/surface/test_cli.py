@@ -112,6 +112,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
             ],
         )
+        q.create_schedule("reminders", topic="emails", cron="0 8 * * MON", zone="Europe/Berlin", payload=b"hello")
         for name in ("orders@12-345", "import"):
             q.stop_operation(name)
         export_topic(q, "orders", home / "old-orders.parquet")
@@ -182,6 +183,7 @@ class TestHelp:
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"tenants {verb}" for verb in words("create list show update suspend resume delete")]
             + [f"operations {verb}" for verb in words("list resume stop")]
+            + [f"schedule {verb}" for verb in words("create list show update pause resume delete next")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
             + [f"keys {verb}" for verb in words("create list rotate revoke")]
             + [f"principals {verb}" for verb in words("put list delete")]
@@ -201,7 +203,8 @@ class TestHelp:
         assert "…" not in ran.out
 
     @pytest.mark.parametrize(
-        "group", ["", "topics", "groups", "tenants", "operations", "dead", "keys", "principals", "master", "pipeline"]
+        "group",
+        ["", *words("topics groups tenants operations schedule dead keys principals master pipeline")],
     )
     def test_a_group_alone_shows_its_help(self, group: str) -> None:
         assert "Usage: duly" in ok(*group.split()).out.replace("root", "duly")
@@ -253,6 +256,7 @@ TOPIC_COMMANDS = {
     "events": "T",
     "export": "T new.parquet",
     "import": "old-orders.parquet T",
+    "schedule create": "new --topic T --cron @daily",
     "pipeline schedule": "--to T --file rows.csv",
 }
 GROUP_COMMANDS = {
@@ -283,6 +287,12 @@ WITHOUT_NAMES = {
     "tenants delete": "acme",
     "operations resume": "import",
     "operations stop": "import",
+    "schedule show": "reminders",
+    "schedule update": "reminders --zone UTC",
+    "schedule pause": "reminders",
+    "schedule resume": "reminders",
+    "schedule delete": "reminders",
+    "schedule next": "reminders",
     "work": "tasks:workers",
     "backup": "backups",
     "keys create": "shop --grant read",
@@ -363,7 +373,14 @@ class TestErrors:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
         without_names |= {*words("restore migrate pause resume serve cluster audit"), "master rotate", "certs dev"}
-        without_names |= {"keys list", "principals list", "tenants create", "tenants list", "operations list"}
+        without_names |= {
+            "keys list",
+            "principals list",
+            "tenants create",
+            "tenants list",
+            "operations list",
+            "schedule list",
+        }
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)

@@ -49,6 +49,7 @@ from ..engine.publish import Publish
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.retain import Chores
+from ..engine.schedules import CreateSchedule, DeleteSchedule, DescribeSchedule, ListSchedules, UpdateSchedule
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.stretch import Stretch
@@ -108,6 +109,11 @@ def _copies(command: Replay) -> str | None:
     return "publish" if command.copies else None
 
 
+def _publishes(command: CreateSchedule | UpdateSchedule) -> str | None:
+    # To stop one takes no right to publish.
+    return None if isinstance(command, UpdateSchedule) and command.paused and not command.changes else "publish"
+
+
 def _acks(command: Claim) -> str | None:
     return "settle" if command.acks is not None else None
 
@@ -154,6 +160,12 @@ RIGHTS: dict[type | str, Right] = {
     ListOperations: Right("browse", "tenant"),
     ResumeOperation: Right("configure", "tenant"),
     StopOperation: Right("configure", "tenant"),
+    # Of one that has been made the topic is looked up (named.py). Who changes one changes what is published.
+    CreateSchedule: Right("configure", also=_publishes),
+    UpdateSchedule: Right("configure", also=_publishes),
+    DeleteSchedule: Right("configure"),
+    DescribeSchedule: Right("browse"),
+    ListSchedules: Right("browse", "list"),
     DescribeTopic: Right(SEE),
     ListGroups: Right(SEE),
     DescribeGroup: Right(SEE),
@@ -182,6 +194,7 @@ RIGHTS: dict[type | str, Right] = {
     "hello": Right(ANYONE, "store"),
     "clock": Right(ANYONE, "store"),
     "limits": Right(ANYONE, "store"),
+    "preview": Right(ANYONE, "store"),
     "accept_clock": Right("store", "store"),
     "examine": Right("store", "store"),
     "cluster": Right("store", "store"),

@@ -25,6 +25,7 @@ from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.event_log import ListEvents, Page
 from ..engine.forecast import ListForecasts
 from ..engine.principals import PutPrincipal
+from ..engine.schedules import ListSchedules
 from ..engine.stretch import Piece, Stretch, read_piece
 from ..engine.tail import Tail, Tailed
 from ..engine.tenants import check_tenant_is
@@ -53,6 +54,7 @@ from .authority import ANYONE, NOTHING, RIGHTS, SEE, Right, Shown, Verdict
 from .broker import LOOK_S, Broker
 from .desk import Answered, Waiter
 from .meters import Meter
+from .named import NAMED, visible_schedules, with_topic
 
 _ALLOWED_MAX = 10_000
 # With these a tenant comes into being, where nobody has keys.
@@ -174,6 +176,9 @@ class Entry:
         right = RIGHTS[kind]
         with self._telling(right.action, topic, command.tenant):
             tenant = _meant(verdict.identity, command)
+            if kind in NAMED and verdict.identity is not None:
+                command = with_topic(self.broker.look, command, verdict.identity, tenant)
+                topic = command.topic
             key = (kind, tenant, topic, right.also(command))
             own = verdict.allowed.get(key, _UNDECIDED)
             if own is _UNDECIDED:
@@ -497,4 +502,5 @@ _LISTS: dict[type, Callable[[Do, Any, Identity], Any]] = {
     CheckHealth: _of_topics,
     ListForecasts: _of_topics,
     ListEvents: _list_events,
+    ListSchedules: visible_schedules,
 }

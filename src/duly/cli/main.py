@@ -31,6 +31,7 @@ from . import (
     publish,
     queued,
     read,
+    schedule,
     serve,
     stats,
     tenants,
@@ -64,6 +65,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(operations.app, name="operations")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(health.app)

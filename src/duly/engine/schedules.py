@@ -173,7 +173,7 @@ def create_schedule(tx: Transaction, command: CreateSchedule) -> ScheduleDescrip
         return _existing(tx, command)
     record(tx, topic, "schedule_created", facts={"schedule": name})
     _note(tx, topic, command, cron=settings.cron, zone=settings.zone)
-    return describe(tx, row)
+    return describe(row)
 
 
 def _existing(tx: Transaction, command: CreateSchedule) -> ScheduleDescription:
@@ -186,7 +186,7 @@ def _existing(tx: Transaction, command: CreateSchedule) -> ScheduleDescription:
         raise ScheduleExists(
             f"Schedule {row.name!r} exists with another {', '.join(differ)}. Use update_schedule, or another name."
         )
-    return describe(tx, row)
+    return describe(row)
 
 
 def _queue(tx: Transaction, tenant: str, topic: str) -> TopicRow:
@@ -238,7 +238,7 @@ def update_schedule(tx: Transaction, command: UpdateSchedule) -> ScheduleDescrip
     if command.paused is not None:
         record(tx, topic, "schedule_paused" if paused else "schedule_resumed", facts={"schedule": row.name})
     _note(tx, topic, command, changed=sorted(command.changes))
-    return describe(tx, row)
+    return describe(row)
 
 
 def delete_schedule(tx: Transaction, command: DeleteSchedule) -> None:
@@ -251,7 +251,7 @@ def delete_schedule(tx: Transaction, command: DeleteSchedule) -> None:
 
 def describe_schedule(tx: Transaction, command: DescribeSchedule) -> ScheduleDescription:
     """A schedule as it stands."""
-    return describe(tx, _present(tx, command), command.count)
+    return describe(_present(tx, command), command.count)
 
 
 def list_schedules(tx: Transaction, command: ListSchedules) -> list[ScheduleDescription]:
@@ -259,7 +259,7 @@ def list_schedules(tx: Transaction, command: ListSchedules) -> list[ScheduleDesc
     tenant_id = tx.tenant_id(command.tenant)
     if tenant_id is None:
         return []
-    return [describe(tx, row, 1) for row in tx.schedule_page(tenant_id, command.after, command.limit)]
+    return [describe(row, 1) for row in tx.schedule_page(tenant_id, command.after, command.limit)]
 
 
 def _present(tx: Transaction, command: Any) -> ScheduleRow:
@@ -309,7 +309,7 @@ def _state_of(row: ScheduleRow) -> State:
         raise StoreError(f"The state of schedule {row.name!r} cannot be read. Run `duly doctor`.") from error
 
 
-def describe(tx: Transaction, row: ScheduleRow, count: int = _NEXT_SHOWN) -> ScheduleDescription:
+def describe(row: ScheduleRow, count: int = _NEXT_SHOWN) -> ScheduleDescription:
     """A schedule with its next ticks."""
     settings, state = settings_of(row), _state_of(row)
     ahead: tuple[int, ...] = ()
@@ -369,9 +369,7 @@ def _tick(tx: Transaction, command: Tick) -> int:
     publishing = [plan for plan in plans if plan.command is not None]
     answers = publish(tx, [plan.command for plan in publishing if plan.command is not None])
     refused = {
-        plan.row.name: answer
-        for plan, answer in zip(publishing, answers, strict=True)
-        if isinstance(answer, Exception)
+        plan.row.name: answer for plan, answer in zip(publishing, answers, strict=True) if isinstance(answer, Exception)
     }
     for plan in plans:
         if plan.row.name in refused:
