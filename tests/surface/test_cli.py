@@ -292,7 +292,6 @@ WITHOUT_NAMES = {
     "schedule pause": "reminders",
     "schedule resume": "reminders",
     "schedule delete": "reminders",
-    "schedule next": "reminders",
     "work": "tasks:workers",
     "backup": "backups",
     "keys create": "shop --grant read",
@@ -380,6 +379,7 @@ class TestErrors:
             "tenants list",
             "operations list",
             "schedule list",
+            "schedule next",
         }
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
