@@ -155,7 +155,7 @@ def create_schedule(tx: Transaction, command: CreateSchedule) -> ScheduleDescrip
     topic = _queue(tx, command.tenant, command.topic)
     _check_fits(topic, name, settings)
     next_at = None if command.paused else next(settings.ticks(tx.now_ms).after(tx.now_ms), None)
-    state = State(tx.now_ms, publisher=command.publisher)
+    state = State(tx.now_ms, judged=tx.now_ms, publisher=command.publisher)
     row = ScheduleRow(
         tenant_id=topic.tenant_id,
         name=name,
@@ -220,8 +220,9 @@ def update_schedule(tx: Transaction, command: UpdateSchedule) -> ScheduleDescrip
     if paused:
         next_at = None
     elif retimed or row.paused:
-        # Never one that was judged before, should the clock have been set back since.
-        next_at = next(settings.ticks(state.anchor).after(max(tx.now_ms, state.judged)), None)
+        # Never one of before, should the clock have been set back since.
+        state = replace(state, judged=max(tx.now_ms, state.judged))
+        next_at = next(settings.ticks(state.anchor).after(state.judged), None)
     row = replace(
         row,
         settings=_encode(settings),
