@@ -272,6 +272,9 @@ def test_a_name_is_had_once(q: duly.Client, jobs: str) -> None:
         make(q, lane="a")
     with pytest.raises(duly.ScheduleExists, match="lane"):
         make(q, lane="b", exist_ok=True)
+    q.create_topic("others", kind="queue")
+    with pytest.raises(duly.ScheduleExists, match="topic"):
+        make(q, lane="a", topic="others", exist_ok=True)
 
 
 def test_a_log_is_refused_with_why(q: duly.Client, orders: str) -> None:

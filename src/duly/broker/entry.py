@@ -174,11 +174,11 @@ class Entry:
         if kind not in RIGHTS:
             raise Denied()
         right = RIGHTS[kind]
-        with self._telling(right.action, topic, command.tenant):
+        with self._telling(right.action, topic, command.tenant) as telling:
             tenant = _meant(verdict.identity, command)
             if kind in NAMED and verdict.identity is not None:
                 command = with_topic(self.broker.look, command, verdict.identity, tenant)
-                topic = command.topic
+                telling.topic = topic = command.topic
             key = (kind, tenant, topic, right.also(command))
             own = verdict.allowed.get(key, _UNDECIDED)
             if own is _UNDECIDED:
@@ -362,22 +362,22 @@ class Entry:
 class _Telling:
     """Around a decision: what is refused, by an error of that kind, is told to whoever listens (Broker.on_denied)."""
 
-    __slots__ = ("_action", "_entry", "_kind", "_tenant", "_topic")
+    __slots__ = ("_action", "_entry", "_kind", "_tenant", "topic")
 
     def __init__(self, entry: Entry, action: str, topic: str | None, tenant: str, kind: type[Error] = Error) -> None:
         self._entry = entry
         self._kind = kind
         self._action = action
-        self._topic = topic
+        self.topic = topic
         self._tenant = tenant
 
-    def __enter__(self) -> None:
-        return None
+    def __enter__(self) -> _Telling:
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, self._kind) and not isinstance(error, Unauthenticated):
             by = self._entry._by(self._entry.verdict().identity)
-            self._entry.broker.on_denied(by, self._action, self._tenant, self._topic, error)
+            self._entry.broker.on_denied(by, self._action, self._tenant, self.topic, error)
 
 
 class _ToldWatch:

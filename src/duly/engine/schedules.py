@@ -177,7 +177,8 @@ def create_schedule(tx: Transaction, command: CreateSchedule) -> ScheduleDescrip
 
 
 def _existing(tx: Transaction, command: CreateSchedule) -> ScheduleDescription:
-    row = _present(tx, command)
+    # Of another topic, perhaps, which whoever asks may not see.
+    row = _present(tx, replace(command, topic=None))
     if not command.exist_ok:
         raise ScheduleExists(f"Schedule {row.name!r} exists. Use update_schedule, or pass exist_ok=True.")
     there = settings_of(row)
