@@ -5,7 +5,7 @@ entry.py          a message on its way, and how it is written on the other side
 sides.py          what a bridge asks of the other side; that it is down
 redis_streams.py  Redis: a consumer group to take from, XADD to put into
 jetstream.py      NATS: a durable consumer to take from, acknowledged publishes to put into
-raw_pull.py       how messages are pulled from JetStream so that it is known which were delivered
+raw_jetstream.py  pulling so that it is known what was delivered, publishing so that each answer is heard
 inward.py         from the other side into Duly
 outward.py        from Duly to the other side
 options.py        how it copies

@@ -31,7 +31,7 @@ from ..clock import moment_ms
 from ..errors import InvalidArgument
 from .address import NatsPlace
 from .entry import of_nats, to_nats
-from .raw_pull import pull
+from .raw_jetstream import publish, pull
 from .redis_streams import place_name
 from .sides import Down, Taken
 
@@ -40,12 +40,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_CONNECT_S, _ANSWERS_S = 5.0, 20.0
+_CONNECT_S, _AGAIN_S, _ANSWERS_S = 5.0, 0.1, 20.0
 # Nothing is delivered again by itself while a batch is under way: after a kill it is read from the stream.
 _ACK_WAIT_S = 24 * 3600.0
 _AT_ONCE = 64
-# What JetStream answers when a subject belongs to another stream than was said.
-_OTHER_STREAM = 10060
 
 
 class Line:
@@ -57,6 +55,8 @@ class Line:
         self._thread = threading.Thread(target=self._loop.run_forever, name="duly-nats", daemon=True)
         self._thread.start()
         self._nats: Any = None
+        # Set when the connection has ended.
+        self.gone = asyncio.Event()
         # After a failure nothing that was asked for may still be answered: the connection is given up.
         self._failed = False
 
@@ -92,12 +92,12 @@ class Line:
         token = {"token": place.user} if place.user and place.password is None else {}
         named = {"user": place.user, "password": place.password} if place.user and not token else {}
         refused: list[Exception] = []
-        self._gone = asyncio.Event()
+        self.gone = gone = asyncio.Event()
 
         async def note(error: Exception) -> None:
             refused.append(error)
 
-        async def note_end(gone: asyncio.Event = self._gone) -> None:
+        async def note_end() -> None:
             gone.set()
 
         try:
@@ -106,7 +106,8 @@ class Line:
                 name="duly-bridge",
                 # We come back ourselves: what was sent meanwhile must not be sent later, behind what came after.
                 allow_reconnect=False,
-                max_reconnect_attempts=0,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=_AGAIN_S,
                 connect_timeout=int(_CONNECT_S),
                 error_cb=note,
                 closed_cb=note_end,
@@ -119,20 +120,6 @@ class Line:
             if any("authorization" in str(one).lower() for one in refused):
                 raise InvalidArgument("NATS lets nobody in with this name and password.") from error
             raise Down(str(refused[-1]) if refused else str(error)) from error
-
-    async def answered(self, waiting: Sequence[asyncio.Future[Any]]) -> None:
-        """Returns when all of that is answered. Raises Down when the connection ends before."""
-        if not waiting:
-            return
-        gone = asyncio.ensure_future(self._gone.wait())
-        answers = asyncio.ensure_future(asyncio.wait(waiting, timeout=_ANSWERS_S))
-        try:
-            await asyncio.wait([gone, answers], return_when=asyncio.FIRST_COMPLETED)
-            if not all(one.done() for one in waiting):
-                raise Down("The connection ended" if gone.done() else "JetStream does not answer")
-        finally:
-            for one in (gone, answers, *waiting):
-                one.cancel()
 
     async def _let_go(self) -> None:
         if self._nats is not None:
@@ -257,8 +244,8 @@ class JetStreamSink:
             raise InvalidArgument("Say which subject to publish to: nats://host:4222/STREAM/SUBJECT, without stars.")
         self._line = Line(place)
         self._stream, self._subject = place.stream, place.subject
-        # How far back doubles are found, once it was asked.
-        self.window_s: float | None = None
+        # Whether it was asked for the stream, and has it.
+        self._is_there = False
 
     def put(self, deliveries: Sequence[Delivery]) -> dict[int, str]:
         return self._line.run(self._put(deliveries))
@@ -268,32 +255,20 @@ class JetStreamSink:
 
     async def _put(self, deliveries: Sequence[Delivery]) -> dict[int, str]:
         line = await self._line.there()
-        js = line.jetstream(timeout=_ANSWERS_S, publish_async_max_pending=len(deliveries) + 1)
-        if self.window_s is None:
-            self.window_s = (await js.stream_info(self._stream)).config.duplicate_window or 0.0
+        if not self._is_there:
+            await line.jetstream(timeout=_ANSWERS_S).stream_info(self._stream)
+            self._is_there = True
         refused: dict[int, str] = {}
-        waiting = []
+        messages: list[tuple[bytes, dict[str, str]]] = []
         for index, delivery in enumerate(deliveries):
             headers = {**to_nats(delivery), "Nats-Msg-Id": place_name(delivery)}
             size = len(delivery.payload) + sum(len(name) + len(text) + 4 for name, text in headers.items()) + 64
             if size > line.max_payload:
                 refused[index] = f"NATS takes {line.max_payload} bytes at most, headers included."
                 continue
-            waiting.append(
-                await js.publish_async(self._subject, delivery.payload, stream=self._stream, headers=headers)
-            )
-        await self._line.answered(waiting)
-        for answer in waiting:
-            _check_stored(answer.exception())
+            messages.append((delivery.payload, headers))
+        await publish(line, self._line.gone, self._stream, self._subject, messages)
         return refused
-
-
-def _check_stored(error: BaseException | None) -> None:
-    if isinstance(error, nats.js.errors.APIError) and error.err_code != _OTHER_STREAM:
-        # It is full, or has no leader just now. Whatever it is, the message is not to be given up for it.
-        raise Down(f"JetStream: {error.description or error}") from error
-    if error is not None:
-        raise error
 
 
 def matches(pattern: str, subject: str) -> bool:
