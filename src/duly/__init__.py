@@ -36,6 +36,8 @@ from .errors import (
     PrincipalNotFound,
     PublishError,
     PublishUnknown,
+    PushExists,
+    PushNotFound,
     QuotaExceeded,
     Sealed,
     StaleVersion,
@@ -63,6 +65,7 @@ from .limits import LIMITS, Limits
 from .master import Master
 from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
+from .push import LastAnswer, NewPush, Push, PushAnswer, PushDescription, ToHttp, ToTopic
 from .tenant import TenantDescription, TenantSettings
 from .topic import (
     Breaker,
@@ -176,6 +179,7 @@ __all__ = [
     "LakeTaken",
     "LaneBreaker",
     "Lanes",
+    "LastAnswer",
     "LeaseLost",
     "LimitExceeded",
     "Limits",
@@ -186,6 +190,7 @@ __all__ = [
     "MessageNotFound",
     "Migration",
     "NewKey",
+    "NewPush",
     "NotFound",
     "NotReady",
     "OffsetTruncated",
@@ -197,6 +202,11 @@ __all__ = [
     "Producer",
     "PublishError",
     "PublishUnknown",
+    "Push",
+    "PushAnswer",
+    "PushDescription",
+    "PushExists",
+    "PushNotFound",
     "QueuedMessage",
     "QuotaExceeded",
     "Receipt",
@@ -222,6 +232,8 @@ __all__ = [
     "TimeLimit",
     "Timeout",
     "Tls",
+    "ToHttp",
+    "ToTopic",
     "TopicDescription",
     "TopicExists",
     "TopicNotEmpty",

@@ -114,6 +114,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for name in ("orders@12-345", "import"):
             q.stop_operation(name)
+        q.create_push("billing-hook", topic="orders", group="billing", to=duly.ToHttp("https://example.com/"))
         export_topic(q, "orders", home / "old-orders.parquet")
         q.backup(home / "backups")
     (home / "tasks.py").write_text(
@@ -160,7 +161,8 @@ EXAMPLES = [
     (path, example)
     for path, command in COMMANDS.items()
     # Those of keys need one's id: tests/access/test_tokens.py.
-    if path not in ("serve", "migrate", "keys rotate", "keys revoke", "principals delete")
+    # That which sends a request: tests/broker/test_push_end_to_end.py.
+    if path not in ("serve", "migrate", "keys rotate", "keys revoke", "principals delete", "push test")
     and not path.startswith("pipeline ")
     for example in examples_of(command)
 ]
@@ -182,6 +184,7 @@ class TestHelp:
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"tenants {verb}" for verb in words("create list show update suspend resume delete")]
             + [f"operations {verb}" for verb in words("list resume stop")]
+            + [f"push {verb}" for verb in words("create list show update pause resume rotate test delete")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
             + [f"keys {verb}" for verb in words("create list rotate revoke")]
             + [f"principals {verb}" for verb in words("put list delete")]
@@ -201,7 +204,8 @@ class TestHelp:
         assert "…" not in ran.out
 
     @pytest.mark.parametrize(
-        "group", ["", "topics", "groups", "tenants", "operations", "dead", "keys", "principals", "master", "pipeline"]
+        "group",
+        ["", "topics", "groups", "tenants", "operations", "push", "dead", "keys", "principals", "master", "pipeline"],
     )
     def test_a_group_alone_shows_its_help(self, group: str) -> None:
         assert "Usage: duly" in ok(*group.split()).out.replace("root", "duly")
@@ -251,6 +255,7 @@ TOPIC_COMMANDS = {
     "health": "T",
     "forecast": "T",
     "events": "T",
+    "push create": "hook T --to-http https://example.com/",
     "export": "T new.parquet",
     "import": "old-orders.parquet T",
     "pipeline schedule": "--to T --file rows.csv",
@@ -283,6 +288,13 @@ WITHOUT_NAMES = {
     "tenants delete": "acme",
     "operations resume": "import",
     "operations stop": "import",
+    "push show": "billing-hook",
+    "push update": "billing-hook --concurrency 4",
+    "push pause": "billing-hook",
+    "push resume": "billing-hook",
+    "push rotate": "billing-hook",
+    "push test": "billing-hook",
+    "push delete": "billing-hook",
     "work": "tasks:workers",
     "backup": "backups",
     "keys create": "shop --grant read",
@@ -363,7 +375,14 @@ class TestErrors:
         """A new command has to say what it does with a topic or a group that is not there."""
         without_names = {"topics create", "topics list", "stats", "limits", "doctor", "clock", *WITHOUT_NAMES}
         without_names |= {*words("restore migrate pause resume serve cluster audit"), "master rotate", "certs dev"}
-        without_names |= {"keys list", "principals list", "tenants create", "tenants list", "operations list"}
+        without_names |= {
+            "keys list",
+            "principals list",
+            "tenants create",
+            "tenants list",
+            "operations list",
+            "push list",
+        }
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 
     @pytest.mark.parametrize("path", TOPIC_COMMANDS | GROUP_COMMANDS)

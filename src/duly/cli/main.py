@@ -30,6 +30,7 @@ from . import (
     pipeline_replay,
     pipeline_schedule,
     publish,
+    pushes,
     queued,
     read,
     serve,
@@ -63,6 +64,7 @@ app.add_typer(transfer.app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
+app.add_typer(pushes.app, name="push")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(operations.app, name="operations")
 app.add_typer(consumers.app)

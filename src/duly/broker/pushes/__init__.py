@@ -1,1 +1,1 @@
-"""What brokers run so that a group's messages go somewhere by themselves."""
+"""What brokers run of pushes: which of them are whose (keeper.py), and the runners that deliver."""

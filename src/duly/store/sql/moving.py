@@ -258,6 +258,14 @@ TABLES = (
         "tenant id name:bytes left_over:double at_ms published stopped_at_ms held:smallint expires_at_ms",
         key="tenant id",
     ),
+    _table(
+        "push",
+        "tenant name:text topic grp settings:bytes secrets:bytes state:text reason:text version created_at_ms target "
+        "stamp holder:text",
+        key="tenant name",
+        # Brokers are somewhere else from now on.
+        values={"holder": "NULL"},
+    ),
     _table("kept", "partition offset data:bytes", key="tenant partition offset"),
     _table("run_block", "partition run idx entries:bytes", key="tenant partition run idx"),
     _table("run_data", "partition run idx data:bytes", key="tenant partition run idx"),

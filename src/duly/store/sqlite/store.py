@@ -40,7 +40,7 @@ from .doctor import FREE_ALERT, examine, room_on_device
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
-from .members import list_members, put_members, remove_members
+from .members import put_members, remove_members
 from .presence import Presence
 from .queries import migrations, queries
 from .snapshot import Snapshot
@@ -453,7 +453,7 @@ class SqliteStore:
 
     def members(self) -> list[Member]:
         with self.read() as tx:
-            return list_members(tx)
+            return tx.members_seen()
 
     @contextmanager
     def inside(self) -> Iterator[None]:
