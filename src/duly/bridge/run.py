@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument
 from ..expression import Expression, check_expression
@@ -68,23 +69,22 @@ def _check_outward(client: Client, topic: str, options: Options) -> None:
 
 def _source(origin: RedisPlace | NatsPlace, options: Options) -> Source:
     group = options.group or _GROUP
-    # Only who bridges loads what the other side's protocol needs.
     if isinstance(origin, RedisPlace):
-        from .redis_streams import RedisSource
-
-        return RedisSource(origin, group=group, name=options.name, field=options.field)
-    from .jetstream import JetStreamSource
-
+        return _of("redis_streams").RedisSource(origin, group=group, name=options.name, field=options.field)
     if options.field:
         raise InvalidArgument("A message of JetStream has no fields: its data is the payload.")
-    return JetStreamSource(origin, group=group)
+    return _of("jetstream").JetStreamSource(origin, group=group)
 
 
 def _sink(target: RedisPlace | NatsPlace, options: Options) -> Sink:
     if isinstance(target, RedisPlace):
-        from .redis_streams import RedisSink
+        return _of("redis_streams").RedisSink(target, name=options.name)
+    return _of("jetstream").JetStreamSink(target)
 
-        return RedisSink(target, name=options.name)
-    from .jetstream import JetStreamSink
 
-    return JetStreamSink(target)
+def _of(side: str) -> Any:
+    """The module of a side: only who bridges loads what its protocol needs."""
+    try:
+        return import_module(f".{side}", __package__)
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"A bridge needs {error.name}. Install it: pip install 'duly[bridge]'") from error
