@@ -10,6 +10,7 @@ import typer
 from . import (
     audit,
     backup,
+    bridge,
     certs,
     claim,
     clock,
@@ -32,6 +33,7 @@ from . import (
     pushes,
     queued,
     read,
+    schedule,
     serve,
     stats,
     tenants,
@@ -66,6 +68,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(pushes.app, name="push")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(operations.app, name="operations")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(health.app)
@@ -79,6 +82,7 @@ app.add_typer(clock.app)
 app.add_typer(cluster.app)
 app.add_typer(backup.app)
 app.add_typer(migrate.app)
+app.add_typer(bridge.app)
 app.add_typer(master.app, name="master")
 app.add_typer(certs.app, name="certs")
 pipeline.app.add_typer(pipeline_replay.app)
