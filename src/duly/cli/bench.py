@@ -505,6 +505,24 @@ def push(
         _show("push", measure(path.parent, load), as_json)
 
 
+@app.command()
+def forward(
+    messages: Annotated[int, typer.Option(min=1, help="Messages each way.")] = 100_000,
+    payload: Annotated[int, typer.Option(min=1, help="Bytes a message, about.")] = 100,
+    postgres: Annotated[bool, typer.Option("--postgres", help="On a PostgreSQL of its own.")] = False,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Push from a log into a log, and into a queue by an expression: messages a second.
+
+    Example: duly bench forward --postgres --json
+    """
+    from duly.bench.forward import measure
+
+    with _place(folder, postgres) as place, duly.connect(place) as client:
+        _show("forward", measure(client, messages=messages, payload_bytes=payload), as_json)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     """Everything above that needs no server beside it, the large backlog with a million messages.

@@ -10,6 +10,7 @@ import typer
 from . import (
     audit,
     backup,
+    bridge,
     certs,
     claim,
     clock,
@@ -79,6 +80,7 @@ app.add_typer(clock.app)
 app.add_typer(cluster.app)
 app.add_typer(backup.app)
 app.add_typer(migrate.app)
+app.add_typer(bridge.app)
 app.add_typer(master.app, name="master")
 app.add_typer(certs.app, name="certs")
 pipeline.app.add_typer(pipeline_replay.app)

@@ -1,6 +1,6 @@
 """The processes of test_runners_killed.py: brokers' runners, forwarding from a log over a queue into a log.
 
-python -m tests.pushes.runner_lives STORE LIVES SEED [SABOTAGE]
+python -m tests.push.runner_lives STORE LIVES SEED [SABOTAGE]
 
 A *life* is a process that runs both pushes until it is ended: killed at any moment, or stopped for a while (SIGSTOP)
 as if it hung, while others take over, and then let go on; on PostgreSQL its connections are terminated by the server,

@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, fresh_store_url: Calla
 
 
 def lives(store: str, count: int, *sabotage: str) -> list[int]:
-    command = [sys.executable, "-m", "tests.pushes.runner_lives", store, str(count), str(SEED), *sabotage]
+    command = [sys.executable, "-m", "tests.push.runner_lives", store, str(count), str(SEED), *sabotage]
     done = subprocess.run(command, cwd=ROOT, timeout=60 + 6 * count, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout[-1000:]} {done.stderr[-4000:]}"
     return list(map(int, done.stdout.split()))
