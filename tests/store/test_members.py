@@ -92,7 +92,18 @@ def test_a_store_of_the_schema_before_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "old.duly"
     duly.connect(path).close()
     connection = apsw.Connection(str(path))
-    for table in ("member", "secret", "principal", "key", "audit", "audit_head", "gate", "operation"):
+    for table in (
+        "member",
+        "secret",
+        "principal",
+        "key",
+        "audit",
+        "audit_head",
+        "gate",
+        "operation",
+        "schedule",
+        "push",
+    ):
         connection.execute(f"DROP TABLE duly_{table}")
     for column in ("state", "settings", "version", "created_at_ms"):
         connection.execute(f"ALTER TABLE duly_tenant DROP COLUMN {column}")

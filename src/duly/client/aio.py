@@ -225,6 +225,7 @@ class Delivery(_Call):
         due: datetime | None
         published_at: datetime
         published_at_ms: int
+        due_at_ms: int | None
         lease_expires_at: datetime
         operation: str
         settled: bool
