@@ -133,6 +133,25 @@ def test_slow_endpoints_do_not_delay_others(pushing: Pushing, receiver: Receiver
     assert monotonic_s() - began < 5
 
 
+def test_answers_are_read_while_others_begin(pushing: Pushing, receiver: Receiver) -> None:
+    """What all is claimed at once must not run out of time for waiting on itself."""
+    pushing.q.create_topic("hooks", kind="queue")
+    pushing.q.publish("hooks", [b"x"] * 512)
+    begun: list[int] = []
+    turn = pushing.out.turn
+
+    def counting() -> asyncio.Future[None]:
+        mine = turn()
+        mine.add_done_callback(lambda _: begun.append(len(pushing.told)))
+        return mine
+
+    pushing.out.turn = counting  # type: ignore[method-assign]
+    pushing.start("hooks", ToHttp(receiver.url(), concurrency=256))
+    eventually(lambda: pushing.counts("hooks") == (0, 0, 0, 0))
+    # Before the last of the first round began, the first had been answered.
+    assert begun[255] > 0
+
+
 def test_pushes_that_wait_hold_no_threads(pushing: Pushing, receiver: Receiver) -> None:
     before = threading.active_count()
     for number in range(scaled(60, 1_000)):

@@ -37,7 +37,7 @@ _THREADS = 4
 _PADDING = b" " + b"x" * 180
 # What dead endpoints have to deliver, each.
 _DEAD_BACKLOG = 200
-_TIMEOUT_S = 2.0
+_TIMEOUT_S, _DEAD_TIMEOUT_S = 20.0, 2.0
 _PATIENCE_S = 120.0
 _LATE_S = 10.0
 # Brokers look every second which pushes are theirs, and how they are set.
@@ -96,7 +96,8 @@ class _Run:
             ways = (f"{self._closed}/", f"{self._port}/hole-{number}", f"{self._port}/500-{number}")
             paths["dead"] = ways[int(number) % len(ways)]
         self._client.create_topic(name, kind="queue")
-        to = ToHttp(f"http://127.0.0.1:{paths[kind]}", concurrency=self._load.concurrency, timeout=_TIMEOUT_S)
+        timeout_s = _TIMEOUT_S if kind == "ok" else _DEAD_TIMEOUT_S
+        to = ToHttp(f"http://127.0.0.1:{paths[kind]}", concurrency=self._load.concurrency, timeout=timeout_s)
         self._client.create_push(name, topic=name, to=to)
 
     # Turns

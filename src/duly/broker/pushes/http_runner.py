@@ -169,6 +169,7 @@ class _Work:
     async def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         assert self._sender is not None
         batch = self._to.batch > 1
+        await self._outbound.turn()
         now_ms = self._broker.now_ms()
         answer = await self._sender.send(content_of(self._push, deliveries, batch=batch, at_ms=now_ms))
         sent = {one.id for one in deliveries} if batch else ()

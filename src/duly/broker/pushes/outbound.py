@@ -5,6 +5,9 @@
 At a *tick* everyone who has something to say does: first all settle, then all claim. They reach the writer together,
 which makes one transaction of them, where acks come before the claims that want their places. A push that waits for
 messages costs a place in the broker's waiting room, and no thread.
+
+Requests begin in *turns*, some each time around the loop, between which answers are read. If all that was claimed began
+at once, the first answers would wait for the last beginning, and requests would run out of time for that alone.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ T = TypeVar("T")
 # How long outcomes gather. It is what an ack, and the claim of the next message, comes later.
 _GATHER_S = 0.003
 _TRIAL_S = 5.0
+_TURNS = 16
 _BYTES_MAX = 512 * 1024 * 1024
 
 
@@ -73,6 +77,7 @@ class Outbound:
         self._awake = False
         self._speaking: dict[Spoken, None] = {}
         self._ticking = False
+        self._turns: deque[asyncio.Future[None]] = deque()
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="duly-push", daemon=True)
         self._thread.start()
@@ -159,6 +164,23 @@ class Outbound:
             who.settle()
         for who in speaking:
             who.claim()
+
+    def turn(self) -> asyncio.Future[None]:
+        """On the loop: done when it is one's turn to begin a request."""
+        mine = self.loop.create_future()
+        self._turns.append(mine)
+        if len(self._turns) == 1:
+            self.loop.call_soon(self._give_turns)
+        return mine
+
+    def _give_turns(self) -> None:
+        for _ in range(min(_TURNS, len(self._turns))):
+            whose = self._turns.popleft()
+            # Who was ended meanwhile does not need it.
+            if not whose.done():
+                whose.set_result(None)
+        if self._turns:
+            self.loop.call_soon(self._give_turns)
 
     def close(self) -> None:
         """Ends the thread. Whoever sends was stopped before. Called again, it does nothing."""
