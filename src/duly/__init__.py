@@ -36,6 +36,8 @@ from .errors import (
     PrincipalNotFound,
     PublishError,
     PublishUnknown,
+    PushExists,
+    PushNotFound,
     QuotaExceeded,
     ScheduleExists,
     ScheduleNotFound,
@@ -65,6 +67,7 @@ from .limits import LIMITS, Limits
 from .master import Master
 from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
+from .push import LastAnswer, NewPush, Push, PushAnswer, PushDescription, ToHttp, ToTopic
 from .schedule import Schedule, ScheduleDescription, ScheduleRun
 from .tenant import TenantDescription, TenantSettings
 from .topic import (
@@ -179,6 +182,7 @@ __all__ = [
     "LakeTaken",
     "LaneBreaker",
     "Lanes",
+    "LastAnswer",
     "LeaseLost",
     "LimitExceeded",
     "Limits",
@@ -189,6 +193,7 @@ __all__ = [
     "MessageNotFound",
     "Migration",
     "NewKey",
+    "NewPush",
     "NotFound",
     "NotReady",
     "OffsetTruncated",
@@ -200,6 +205,11 @@ __all__ = [
     "Producer",
     "PublishError",
     "PublishUnknown",
+    "Push",
+    "PushAnswer",
+    "PushDescription",
+    "PushExists",
+    "PushNotFound",
     "QueuedMessage",
     "QuotaExceeded",
     "Receipt",
@@ -230,6 +240,8 @@ __all__ = [
     "TimeLimit",
     "Timeout",
     "Tls",
+    "ToHttp",
+    "ToTopic",
     "TopicDescription",
     "TopicExists",
     "TopicNotEmpty",

@@ -8,12 +8,14 @@
     │   ├── GroupNotFound
     │   ├── MessageNotFound
     │   ├── TenantNotFound
+    │   ├── PushNotFound
     │   ├── PrincipalNotFound
     │   ├── KeyNotFound
     │   └── ScheduleNotFound
     ├── Conflict
     │   ├── TopicExists
     │   ├── GroupExists
+    │   ├── PushExists
     │   ├── TopicNotEmpty
     │   ├── TenantExists
     │   ├── TenantNotEmpty
@@ -118,6 +120,12 @@ class TenantNotFound(NotFound):
     code = "tenant_not_found"
 
 
+class PushNotFound(NotFound):
+    """There is no such push. List them with pushes(), or call create_push first."""
+
+    code = "push_not_found"
+
+
 class PrincipalNotFound(NotFound):
     """No such principal. Call list_principals to see who there is, or put_principal to make one."""
 
@@ -152,6 +160,12 @@ class GroupExists(Conflict):
     """A group of that name exists with other settings. Use update_group, or another name."""
 
     code = "group_exists"
+
+
+class PushExists(Conflict):
+    """A push with this name exists, or the group has one. Use update_push, or another name."""
+
+    code = "push_exists"
 
 
 class TopicNotEmpty(Conflict):

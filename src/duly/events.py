@@ -30,6 +30,7 @@ ALERTS = frozenset(
         "breaker_opened",
         "operation_stopped",
         "tick_failed",
+        "push_disabled",
     }
 )
 

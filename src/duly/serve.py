@@ -23,6 +23,11 @@ from . import __version__
 from .broker.broker import Broker
 from .broker.certificates import Certificates
 from .broker.exposure import check_closed
+from .broker.pushes.http_runner import HttpRunner
+from .broker.pushes.keeper import Makers
+from .broker.pushes.outbound import Outbound
+from .broker.pushes.reach import Reach
+from .broker.pushes.topic_runner import TopicRunner
 from .client.addresses import BROKER_SCHEME, TLS_SCHEME
 from .client.connect import open_home
 from .clock import Clock, monotonic_s
@@ -33,6 +38,7 @@ from .flight.port import FlightPort
 from .http.guard import LOOPBACK
 from .http.server import HttpServer
 from .limits import LIMITS
+from .push import ToHttp, ToTopic
 
 DRAIN_S = 10.0
 # A parent that passes a signal on to a child who got it, too, wishes nothing twice: make does that.
@@ -84,7 +90,10 @@ class Served:
         insecure: bool = False,
         master: str | None = None,
         require_keys: bool = False,
+        reach: Reach | None = None,
+        push_ca: str | None = None,
     ) -> None:
+        """`reach` and `push_ca`: what pushes may connect to, and a file of further authorities that they trust."""
         check_free(address.host, address.http_port)
         check_free(address.host, address.flight_port)
         home = open_home(store, on_event=on_event, clock=clock, master=master)
@@ -98,9 +107,15 @@ class Served:
             raise
         self.broker = Broker(home, drift_ms_max=drift_ms_max, on_event=on_event, require_keys=require_keys)
         try:
+            self.outbound = Outbound(self.broker, reach=reach, ca_file=push_ca)
+        except BaseException:
+            self.broker.shut()
+            raise
+        try:
             self.http = self._make_http(address)
             self.flight = self._make_flight(address)
         except BaseException:
+            self.outbound.close()
             self.broker.shut()
             raise
         self.http.start()
@@ -108,6 +123,8 @@ class Served:
             certificates.follow(self.flight.renew)
         url, http_url = address.advertised(self.http.port, self.flight.port, tls=self.tls)
         self.name = self.broker.join(url=url, http_url=http_url, version=__version__)
+        makers: Makers = {ToHttp: partial(HttpRunner, outbound=self.outbound), ToTopic: TopicRunner}
+        self.broker.keep_pushes(makers, self.outbound.try_out)
 
     @property
     def tls(self) -> bool:
@@ -132,6 +149,8 @@ class Served:
         if self.certificates is not None:
             self.certificates.close()
         self.broker.drain()
+        # Its pushes have ended by then.
+        self.outbound.close()
         self.flight.finish(DRAIN_S)
         self.http.drain(max(0.0, until - monotonic_s()))
 

@@ -151,6 +151,7 @@ def stock(place: Place) -> None:
     place.store.publish("jobs", [b"one"])
     place.store.create_topic("orders", kind="log")
     place.store.create_group("orders", "billing", start="earliest")
+    place.store.create_push("hook", topic="orders", group="billing", to=duly.ToHttp("https://example.com/"))
 
 
 def test_every_operation_has_a_sample() -> None:
@@ -201,6 +202,7 @@ def test_all_grants_but_the_one_are_not_enough(place: Place, way: Ask) -> None:
                 assert type(refusal(way, client, token, name, body)) in (
                     duly.Denied,
                     duly.TopicNotFound,
+                    duly.PushNotFound,
                 ), name
 
 

@@ -15,10 +15,12 @@ import duly
 import duly.engine.stage
 from duly.engine.publish import make_publish_id
 from duly.engine.stage import CommitStages
+from duly.push import secret_text
 from tests.simulation.queue_interleaving import Sizes
 from tests.store.patience import eventually
 
 GROUPS = {"orders": ["billing", "audit"], "wide": ["one"], "aged": ["late"]}
+SECRET = secret_text(bytes(range(32)))
 QUEUES = ("emails", "limited", "staged")
 TENANTS = ("default", "acme")
 
@@ -50,12 +52,19 @@ def furnish(path: str, clock: duly.ManualClock, patch: pytest.MonkeyPatch, dice:
             q.create_schedule("nightly", topic="emails", cron="0 0 1 1 *", zone="Europe/Berlin", template="${tick}")
             q.pause_schedule("nightly")
             q.create_schedule("yearly", topic="emails", cron="@yearly", payload=b"\xff")
+            _pushes(q)
     with closing(apsw.Connection(path)) as application:
         application.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY); CREATE TABLE bills (id INTEGER)")
     with duly.connect(path, clock=clock) as q:
         q.put_principal("root", [duly.Grant("*")], operator=True)
         q.create_key("root", note="a note", operator=True)
     return held
+
+
+def _pushes(q: duly.Client) -> None:
+    hook = duly.ToHttp("https://example.com/hook", headers={"Authorization": "Bearer sesame"})
+    q.create_push("hook", topic="wide", group="one", to=hook, secret=SECRET)
+    q.create_push("onward", topic="aged", group="late", to=duly.ToTopic("emails"), paused=True)
 
 
 def _logs(q: duly.Client, clock: duly.ManualClock, held: Held, tenant: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 import duly
 from duly.engine.block import Place, encode
 from duly.engine.columns import Columns
+from duly.engine.pushes import PushPlace, runnable_push
 from duly.engine.tenant_settings import Encrypt, Rotate, Shred, encrypt_tenants, rotate, shred_tenants
 from duly.master import MasterKeys, create_master, new_key, parse_keys
+from duly.push import read_secret
 
 from .conftest import Home, PostgresHome, SealedHome, SealedPostgresHome, encrypt, sharp
 from .patience import eventually
@@ -611,6 +614,82 @@ def test_a_shredded_tenant_answers_sealed_and_others_go_on(home: Home, sealed: d
     sealed.delete_topic("t", force=True)
     with pytest.raises(duly.TopicNotFound):
         list(sealed.read("t"))
+
+
+def hook(client: duly.Client) -> duly.NewPush:
+    client.create_topic("t", kind="queue")
+    to = duly.ToHttp(f"https://example.com/{CANARY}", headers={"Authorization": CANARY})
+    return client.create_push("hook", topic="t", to=to)
+
+
+def runs(client: duly.Client) -> Any:
+    return client._port.look(runnable_push, PushPlace("default", "hook")).push  # type: ignore[attr-defined]
+
+
+def test_nothing_of_a_push_lies_in_the_clear(home: Home, sealed: duly.Client) -> None:
+    made = hook(sealed)
+    sealed.update_push("hook", concurrency=3)
+    sealed.rotate_push_secret("hook", secret=made.secret)
+    assert runs(sealed).to.headers == {"Authorization": CANARY}
+    assert found(home) == []
+    raw = read_secret(made.secret)
+    assert not [where for where, content in everything(home) if raw in content or raw.hex().encode() in content]
+    assert alerts(sealed) == []
+
+
+def test_of_a_tenant_in_the_clear_what_a_push_signs_with_is_sealed_all_the_same(home: Home) -> None:
+    client = connect(home)
+    client.create_topic("t", kind="queue")
+    to = duly.ToHttp("https://example.com/", headers={"Authorization": CANARY})
+    made = client.create_push("hook", topic="t", to=to)
+    raw = read_secret(made.secret)
+    needles = (*NEEDLES, raw, raw.hex().encode(), base64.b64encode(raw))
+    assert not [where for where, content in everything(home) if any(needle in content for needle in needles)]
+    assert runs(client).to == to
+    assert alerts(client) == []
+    client.close()
+    stranger = connect(home, master=parse_keys(new_key(), "elsewhere"))
+    with pytest.raises(duly.Sealed):
+        stranger.describe_push("hook")
+
+
+def test_what_lies_in_the_clear_is_sealed_with_the_next_change(home: Home) -> None:
+    client = connect(home)
+    made = hook(client)
+    encrypt(client, "default")
+    assert runs(client).secrets == (read_secret(made.secret),)
+    client.update_push("hook", url="https://example.com/elsewhere")
+    assert runs(client).to.headers == {"Authorization": CANARY}
+    assert alerts(client) == []
+
+
+def test_a_push_in_anothers_place_is_told_of_and_does_not_run(home: Home, sealed: duly.Client) -> None:
+    hook(sealed)
+    sealed.create_topic("u", kind="queue")
+    sealed.create_push("other", topic="u", to=duly.ToHttp("https://example.com/"))
+    sealed.close()
+    for column in ("settings", "secrets"):
+        put(home, "name = 'hook'", of(home, "name = 'other'", "duly_push", column), "duly_push", column)
+    client = connect(home)
+    assert [(push.name, push.to is None) for push in client.pushes()] == [("hook", True), ("other", False)]
+    with pytest.raises(duly.Sealed, match="cannot be read"):
+        runs(client)
+    told = " ".join(alerts(client))
+    assert "settings of a push" in told
+    assert "secrets of a push" in told
+    client.delete_push("hook")
+    assert alerts(client) == []
+
+
+def test_a_push_of_a_shredded_tenant_is_seen_and_does_not_run(home: Home, sealed: duly.Client) -> None:
+    hook(sealed)
+    write(sealed, shred_tenants, Shred("default"))
+    assert [(push.name, push.to) for push in sealed.pushes()] == [("hook", None)]
+    with pytest.raises(duly.Sealed):
+        runs(sealed)
+    with pytest.raises(duly.Sealed):
+        sealed.rotate_push_secret("hook")
+    sealed.delete_push("hook")
 
 
 @pytest.mark.sqlite

@@ -115,6 +115,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         q.create_schedule("reminders", topic="emails", cron="0 8 * * MON", zone="Europe/Berlin", payload=b"hello")
         for name in ("orders@12-345", "import"):
             q.stop_operation(name)
+        q.create_push("billing-hook", topic="orders", group="billing", to=duly.ToHttp("https://example.com/"))
         export_topic(q, "orders", home / "old-orders.parquet")
         q.backup(home / "backups")
     (home / "tasks.py").write_text(
@@ -161,7 +162,8 @@ EXAMPLES = [
     (path, example)
     for path, command in COMMANDS.items()
     # Those of keys need one's id: tests/access/test_tokens.py.
-    if path not in ("serve", "migrate", "keys rotate", "keys revoke", "principals delete")
+    # That which sends a request: tests/broker/test_push_end_to_end.py.
+    if path not in ("serve", "migrate", "keys rotate", "keys revoke", "principals delete", "push test")
     and not path.startswith("pipeline ")
     for example in examples_of(command)
 ]
@@ -184,6 +186,7 @@ class TestHelp:
             + [f"tenants {verb}" for verb in words("create list show update suspend resume delete")]
             + [f"operations {verb}" for verb in words("list resume stop")]
             + [f"schedule {verb}" for verb in words("create list show update pause resume delete next")]
+            + [f"push {verb}" for verb in words("create list show update pause resume rotate test delete")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
             + [f"keys {verb}" for verb in words("create list rotate revoke")]
             + [f"principals {verb}" for verb in words("put list delete")]
@@ -204,7 +207,7 @@ class TestHelp:
 
     @pytest.mark.parametrize(
         "group",
-        ["", *words("topics groups tenants operations schedule dead keys principals master pipeline")],
+        ["", *words("topics groups tenants operations schedule push dead keys principals master pipeline")],
     )
     def test_a_group_alone_shows_its_help(self, group: str) -> None:
         assert "Usage: duly" in ok(*group.split()).out.replace("root", "duly")
@@ -254,6 +257,7 @@ TOPIC_COMMANDS = {
     "health": "T",
     "forecast": "T",
     "events": "T",
+    "push create": "hook T --to-http https://example.com/",
     "export": "T new.parquet",
     "import": "old-orders.parquet T",
     "schedule create": "new --topic T --cron @daily",
@@ -292,6 +296,13 @@ WITHOUT_NAMES = {
     "schedule pause": "reminders",
     "schedule resume": "reminders",
     "schedule delete": "reminders",
+    "push show": "billing-hook",
+    "push update": "billing-hook --concurrency 4",
+    "push pause": "billing-hook",
+    "push resume": "billing-hook",
+    "push rotate": "billing-hook",
+    "push test": "billing-hook",
+    "push delete": "billing-hook",
     "work": "tasks:workers",
     "backup": "backups",
     "keys create": "shop --grant read",
@@ -380,6 +391,7 @@ class TestErrors:
             "operations list",
             "schedule list",
             "schedule next",
+            "push list",
         }
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)
 

@@ -46,6 +46,17 @@ from ..engine.principals import (
     note_used,
 )
 from ..engine.publish import Publish
+from ..engine.pushes import (
+    CreatePush,
+    DeletePush,
+    DescribePush,
+    ListPushes,
+    PausePush,
+    ResumePush,
+    RotatePushSecret,
+    TestPush,
+    UpdatePush,
+)
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.retain import Chores
@@ -92,12 +103,14 @@ ANYONE = "anyone"
 
 class Right(NamedTuple):
     """What an operation takes. `about`: a "topic"; "topics", one or all of the tenant; "list", which is cut down to
-    what one may see; the "tenant"; or the "store". `also`: what else, of some commands.
+    what one may see; a "push", whose topic is looked up; the "tenant"; or the "store". `also`: what else, of some
+    commands; `beside`: what on another topic, by its name.
     """
 
     action: str
     about: str = "topic"
     also: Callable[[Any], str | None] = lambda _: None
+    beside: Callable[[Any], tuple[str, str] | None] = lambda _: None
 
 
 def _force(command: DeleteTopic) -> str | None:
@@ -116,6 +129,20 @@ def _publishes(command: CreateSchedule | UpdateSchedule) -> str | None:
 
 def _acks(command: Claim) -> str | None:
     return "settle" if command.acks is not None else None
+
+
+def _claims(_: CreatePush | UpdatePush | ResumePush) -> str | None:
+    # Whoever says where messages go has them claimed.
+    return "claim"
+
+
+def _forwards(command: CreatePush) -> tuple[str, str] | None:
+    return None if command.to_topic is None else ("publish", command.to_topic.topic)
+
+
+def _forwards_anew(command: UpdatePush) -> tuple[str, str] | None:
+    target = command.changes.get("topic")
+    return ("publish", target) if isinstance(target, str) else None
 
 
 def _of_operators(command: ListAudit) -> str | None:
@@ -166,6 +193,15 @@ RIGHTS: dict[type | str, Right] = {
     DeleteSchedule: Right("configure"),
     DescribeSchedule: Right("browse"),
     ListSchedules: Right("browse", "list"),
+    CreatePush: Right("configure", also=_claims, beside=_forwards),
+    UpdatePush: Right("configure", "push", also=_claims, beside=_forwards_anew),
+    ResumePush: Right("configure", "push", also=_claims),
+    PausePush: Right("configure", "push"),
+    DeletePush: Right("configure", "push"),
+    RotatePushSecret: Right("configure", "push"),
+    TestPush: Right("configure", "push"),
+    DescribePush: Right(SEE, "push"),
+    ListPushes: Right(SEE, "list"),
     DescribeTopic: Right(SEE),
     ListGroups: Right(SEE),
     DescribeGroup: Right(SEE),

@@ -11,6 +11,7 @@ elsewhere, and all else is done; above all, leases are settled.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,6 +25,7 @@ from ..clock import ClockReading, monotonic_s
 from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.operations import WRITES
 from ..engine.publish import Publish
+from ..engine.pushes import DescribePush, TestPush
 from ..engine.replay import Replay
 from ..engine.stage import CommitStages, Stage
 from ..engine.stretch import Stretch
@@ -35,6 +37,7 @@ from ..grants import NOBODY, By
 from ..health import Finding
 from ..limits import LIMITS
 from ..member import Member
+from ..push import PushAnswer, RunningPush
 from ..store.contract import Backup, Transaction
 from ..tenant import Weights
 from .authority import Authority
@@ -43,9 +46,11 @@ from .desk import Answered, Waiter
 from .drift import Drift
 from .membership import Membership, member_name
 from .meters import Meters
+from .pushes.keeper import Keeper, Makers
 from .room import Room
 
 R = TypeVar("R")
+TryOut = Callable[[RunningPush], PushAnswer]
 OnDenied = Callable[[By, str, str, "str | None", Error], None]
 
 # How long nobody notices that the one a claim waits for has gone.
@@ -54,6 +59,10 @@ LOOK_S = 1.0
 _GRACE_S = 10.0
 # What only a broker takes that is ready.
 _NEW_WORK = frozenset({Publish, Stage, CommitStages, Claim})
+
+
+def _sends_nothing(_: RunningPush) -> PushAnswer:
+    raise NotReady("This broker runs no pushes. Ask another.")
 
 
 class MeteredWatch:
@@ -95,6 +104,8 @@ class Broker:
         self.on_denied: OnDenied = self._denials.note
         self._draining = threading.Event()
         self._membership: Membership | None = None
+        self._keeper: Keeper | None = None
+        self._try_out: TryOut = _sends_nothing
         # Where clients may go instead, `host:port` of Flight's. Another tuple when that has changed.
         self.peers: tuple[str, ...] = ()
         self._scheme = ""
@@ -159,7 +170,12 @@ class Broker:
         if isinstance(command, Claim):
             return self.claim(command, wait_until=None, deadline=deadline)
         self._check_taking(command)
-        return self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
+        answer = self._home.do(command, deadline=deadline, cost=cost, publish_id=publish_id, tx=tx)
+        if isinstance(command, TestPush):
+            return self._try_out(answer)
+        if isinstance(command, DescribePush) and self._keeper is not None:
+            return dataclasses.replace(answer, last=self._keeper.last(command.tenant, command.name))
+        return answer
 
     def when_undone(self, tx: Any, act: Callable[[], None]) -> bool:
         return self._home.when_undone(tx, act)
@@ -264,6 +280,15 @@ class Broker:
         self._membership = Membership(self._home.store, member, state=self._state, found=self._meet)
         return member.name
 
+    def keep_pushes(self, makers: Makers, try_out: TryOut) -> None:
+        """Runs its share of the pushes from now on, once it has joined: each by what `makers` has for where it goes.
+
+        `try_out` sends a request to a push's endpoint, and tells what came back.
+        """
+        assert self._membership is not None
+        self._try_out = try_out
+        self._keeper = Keeper(self._home, self._membership.name, makers, is_ready=lambda: not self.drift.reason)
+
     def reason(self) -> str:
         """Why it takes no work; "" when it does. The clocks are compared anew."""
         if self.draining:
@@ -311,12 +336,17 @@ class Broker:
 
     def drain(self) -> None:
         """Takes nobody in any more, and lets those go who only wait."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.begin_to_end()
         if self._membership is not None:
             self._membership.leave()
         self._draining.set()
         self.room.close()
         # Watches too: they ask again, and are told.
         self._home.wake()
+        if keeper is not None:
+            keeper.close()
 
     def check_open(self) -> None:
         """Raises Closed when it is going down."""

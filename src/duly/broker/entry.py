@@ -3,9 +3,10 @@
     command ──▶ whose? (authority.py) ──▶ the tenant, from the key ──▶ RIGHTS, grants ──▶ the broker
                    Unauthenticated             Denied             Denied, TopicNotFound
 
-Nothing is looked up before that: not the topic, not a group, not an id. Who it is, is asked anew for each command, of
-memory; whoever waits is asked again while it does. What the command says of itself (`by`, `publisher`, `own`) is
-overwritten with what is known.
+Nothing is looked up before that: not the topic, not a group, not an id; but of a push the topic that it belongs to,
+by which is decided, and a push of a topic that one may not see is not there. Who it is, is asked anew for each command,
+of memory; whoever waits is asked again while it does. What the command says of itself (`by`, `publisher`, `own`,
+`of_topic`) is overwritten with what is known.
 
 An Entry is a Port, so that the Python API runs on it.
 """
@@ -25,6 +26,7 @@ from ..engine.claimed import Acks, Claim, Claimed
 from ..engine.event_log import ListEvents, Page
 from ..engine.forecast import ListForecasts
 from ..engine.principals import PutPrincipal
+from ..engine.pushes import ListPushes, PushPlace, no_push, push_place
 from ..engine.schedules import ListSchedules
 from ..engine.stretch import Piece, Stretch, read_piece
 from ..engine.tail import Tail, Tailed
@@ -48,6 +50,7 @@ from ..grants import (
 from ..health import Finding
 from ..keys import id_in
 from ..member import Member
+from ..push import Push
 from ..store.contract import Backup
 from ..tenant import DEFAULT_TENANT
 from .authority import ANYONE, NOTHING, RIGHTS, SEE, Right, Shown, Verdict
@@ -164,6 +167,9 @@ class Entry:
             with self._telling(right.action, topic, tenant):
                 whose = _tenant(identity, tenant)
                 # Which topic they are about, or that it is all, the commands say themselves where the path does not.
+                if right.about == "push":
+                    # Whose it is, the command says: it is looked up then.
+                    continue
                 if identity is not None and (right.about not in ("topic", "topics") or topic is not None):
                     _decide(identity, right, right.action, whose, topic, hidden=kind is not CreateTopic)
 
@@ -174,15 +180,17 @@ class Entry:
         if kind not in RIGHTS:
             raise Denied()
         right = RIGHTS[kind]
+        if right.about == "push" and verdict.identity is not None:
+            return self._admit_to_push(command, verdict.identity, right)
         with self._telling(right.action, topic, command.tenant) as telling:
             tenant = _meant(verdict.identity, command)
             if kind in NAMED and verdict.identity is not None:
                 command = with_topic(self.broker.look, command, verdict.identity, tenant)
                 telling.topic = topic = command.topic
-            key = (kind, tenant, topic, right.also(command))
+            key = (kind, tenant, topic, right.also(command), right.beside(command))
             own = verdict.allowed.get(key, _UNDECIDED)
             if own is _UNDECIDED:
-                own = _allowed(verdict.identity, right, tenant, topic, right.also(command), kind)
+                own = _allowed(verdict.identity, right, tenant, topic, command)
                 if len(verdict.allowed) < _ALLOWED_MAX:
                     verdict.allowed[key] = own
         if kind in _MAKES_TENANTS and verdict.identity is not None and tenant != OPERATORS:
@@ -190,6 +198,18 @@ class Entry:
             self.broker.look(check_tenant_is, tenant)
         self._count(tenant)
         return self._filled(command, verdict.identity, tenant, own)
+
+    def _admit_to_push(self, command: Any, identity: Identity, right: Right) -> Any:
+        """Decides by the topic that the push belongs to: one that may not be seen is not there."""
+        with self._telling(right.action, None, command.tenant):
+            tenant = _meant(identity, command)
+            topic = self.broker.look(push_place, PushPlace(tenant, command.name))
+            if topic is None or not is_visible(identity, topic, tenant=tenant):
+                raise no_push(command.name)
+        with self._telling(right.action, topic, tenant):
+            _allowed(identity, right, tenant, topic, command)
+        self._count(tenant)
+        return replace(self._filled(command, identity, tenant, None), of_topic=topic)
 
     def _filled(self, command: Any, identity: Identity | None, tenant: str, own: str | None) -> Any:
         known: dict[str, Any] = {}
@@ -417,17 +437,18 @@ def _meant(identity: Identity | None, command: Any) -> str:
     return tenant
 
 
-def _allowed(
-    identity: Identity | None, right: Right, tenant: str, topic: str | None, also: str | None, kind: type
-) -> str | None:
+def _allowed(identity: Identity | None, right: Right, tenant: str, topic: str | None, command: Any) -> str | None:
     """Returns if it is allowed; whose messages alone, or None: everybody's."""
+    also, beside = right.also(command), right.beside(command)
     if identity is None:
         if right.action == "keys":
             raise Denied(_OPEN_MAKES_NO_KEYS)
         return None
     for action in (right.action, also):
         if action is not None:
-            _decide(identity, right, action, tenant, topic, hidden=kind is not CreateTopic)
+            _decide(identity, right, action, tenant, topic, hidden=type(command) is not CreateTopic)
+    if beside is not None:
+        authorise(identity, *beside, tenant=tenant)
     own_only = right.about == "topic" and right.action != SEE and topic is not None
     if own_only and is_own_only(identity, right.action, topic or "", tenant=tenant):
         return publisher(identity)
@@ -487,6 +508,18 @@ def _of_topics(do: Do, command: CheckHealth | ListForecasts, identity: Identity)
     return [one for some in found.values() for one in some]
 
 
+def _list_pushes(do: Do, command: ListPushes, identity: Identity) -> list[Push]:
+    found: list[Push] = []
+    after = command.after
+    while len(found) < command.limit:
+        page: list[Push] = do(replace(command, after=after))
+        found += [push for push in page if is_visible(identity, push.topic, tenant=command.tenant)]
+        if len(page) < command.limit:
+            break
+        after = page[-1].name
+    return found[: command.limit]
+
+
 def _list_events(do: Do, command: ListEvents, identity: Identity) -> Page:
     page: Page = do(command)
     everything = is_allowed(identity, "browse", tenant=command.tenant)
@@ -499,6 +532,7 @@ def _list_events(do: Do, command: ListEvents, identity: Identity) -> Page:
 
 _LISTS: dict[type, Callable[[Do, Any, Identity], Any]] = {
     ListTopics: _list_topics,
+    ListPushes: _list_pushes,
     CheckHealth: _of_topics,
     ListForecasts: _of_topics,
     ListEvents: _list_events,

@@ -480,6 +480,49 @@ def fairness(
         raise typer.Exit(1)
 
 
+@app.command()
+def push(
+    endpoints: Annotated[int, typer.Option(min=2, help="Endpoints, each with a topic and a push.")] = 200,
+    dead: Annotated[int, typer.Option(min=1, help="Of them those that are dead.")] = 20,
+    per_s: Annotated[float, typer.Option(min=0.1, help="Messages a second to each that is not.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Seconds a turn.")] = 5,
+    pairs: Annotated[int, typer.Option(min=1, help="Turns without the dead, and as many with them.")] = 3,
+    backlog: Annotated[int, typer.Option(min=100, help="Messages that wait, for the deliveries a second.")] = 20_000,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Requests at once of a push.")] = 8,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Push to many endpoints, some of them dead: how long messages are on their way, and deliveries a second.
+
+    Example: duly bench push --json
+    """
+    from duly.bench.push import Load, measure
+
+    if dead >= endpoints:
+        raise typer.BadParameter("Some of the endpoints have to be alive.")
+    load = Load(endpoints, dead, per_s, seconds, pairs, backlog, concurrency)
+    with _scratch(folder) as path:
+        _show("push", measure(path.parent, load), as_json)
+
+
+@app.command()
+def forward(
+    messages: Annotated[int, typer.Option(min=1, help="Messages each way.")] = 100_000,
+    payload: Annotated[int, typer.Option(min=1, help="Bytes a message, about.")] = 100,
+    postgres: Annotated[bool, typer.Option("--postgres", help="On a PostgreSQL of its own.")] = False,
+    folder: Folder = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Push from a log into a log, and into a queue by an expression: messages a second.
+
+    Example: duly bench forward --postgres --json
+    """
+    from duly.bench.forward import measure
+
+    with _place(folder, postgres) as place, duly.connect(place) as client:
+        _show("forward", measure(client, messages=messages, payload_bytes=payload), as_json)
+
+
 @app.command("all")
 def every(folder: Folder = Path("."), as_json: Json = False) -> None:
     """Everything above that needs no server beside it, the large backlog with a million messages.

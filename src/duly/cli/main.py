@@ -10,6 +10,7 @@ import typer
 from . import (
     audit,
     backup,
+    bridge,
     certs,
     claim,
     clock,
@@ -29,6 +30,7 @@ from . import (
     pipeline_replay,
     pipeline_schedule,
     publish,
+    pushes,
     queued,
     read,
     schedule,
@@ -63,6 +65,7 @@ app.add_typer(transfer.app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")
+app.add_typer(pushes.app, name="push")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(operations.app, name="operations")
 app.add_typer(schedule.app, name="schedule")
@@ -79,6 +82,7 @@ app.add_typer(clock.app)
 app.add_typer(cluster.app)
 app.add_typer(backup.app)
 app.add_typer(migrate.app)
+app.add_typer(bridge.app)
 app.add_typer(master.app, name="master")
 app.add_typer(certs.app, name="certs")
 pipeline.app.add_typer(pipeline_replay.app)

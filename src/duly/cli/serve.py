@@ -50,6 +50,29 @@ _Names = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="Another name that HTTP calls may have for it; repeat for more."),
 ]
+_PushAllow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--push-allow",
+        metavar="WHERE",
+        help="What pushes may reach that is not public: a network, an address, or host:port; repeat for more.",
+    ),
+]
+_PushPort = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--push-port", min=1, max=65535, help="Another port that pushes may reach, beside 80 and 443; repeat for more."
+    ),
+]
+_PushCa = Annotated[
+    str | None,
+    typer.Option(
+        "--push-ca",
+        metavar="FILE",
+        help="Authorities that pushes trust beside the system's, PEM.",
+        show_default=False,
+    ),
+]
 
 
 @command(
@@ -60,6 +83,7 @@ _Names = Annotated[
         "duly serve --store shop.duly --http-port 0 --flight-port 0",
         "duly serve --store :memory: --json",
         "duly serve --tls-cert certs/server.pem --tls-key certs/server.key",
+        "duly serve --push-allow 10.0.0.0/8 --push-allow hooks.internal:9000 --push-port 8443",
     ],
 )
 def serve(
@@ -92,6 +116,9 @@ def serve(
     tls_cert: _TlsCert = None,
     tls_key: _TlsKey = None,
     tls_client_ca: _TlsClientCa = None,
+    push_allow: _PushAllow = None,
+    push_port: _PushPort = None,
+    push_ca: _PushCa = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS or without keys.")
     ] = False,
@@ -108,6 +135,8 @@ def serve(
 
     Beyond this machine it listens only with TLS, and with keys in its store; unless you say --insecure.
 
+    Pushes connect to public addresses alone, at the ports 80 and 443; --push-allow and --push-port add to that.
+
     Told to stop, it takes nobody in, answers what is under way, and ends; told twice, it ends at once. With --json its
     first line says where it listens.
     """
@@ -120,10 +149,12 @@ def serve(
     # Only who serves loads what serving needs, and has to have it.
     try:
         from ..broker.certificates import Certificates
+        from ..broker.pushes.reach import Reach
         from ..serve import Address, Served, in_url, run_until_told
     except ModuleNotFoundError as error:
         raise NotFound(f"A broker needs {error.name}. Install it: pip install 'duly[server]'") from error
 
+    reach = Reach.of(push_allow or (), push_port or ())
     address = Address(host, http_port, flight_port, tuple(names or ()), _advertised(advertise))
     certificates = Certificates(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None
     served = Served(
@@ -134,6 +165,8 @@ def serve(
         insecure=insecure,
         master=master,
         require_keys=require_keys,
+        reach=reach,
+        push_ca=push_ca,
     )
     _warn(session.show, host, served)
     run_until_told(served, ready=lambda: _say(session, in_url(host), served))

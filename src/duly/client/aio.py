@@ -439,6 +439,16 @@ class Client(_Call):
     resume_tenant = _awaited(PlainClient.resume_tenant)
     delete_tenant = _awaited(PlainClient.delete_tenant)
     operations = _awaited(PlainClient.operations)
+
+    create_push = _awaited(PlainClient.create_push)
+    update_push = _awaited(PlainClient.update_push)  # type: ignore[arg-type]
+    delete_push = _awaited(PlainClient.delete_push)
+    pause_push = _awaited(PlainClient.pause_push)
+    resume_push = _awaited(PlainClient.resume_push)
+    describe_push = _awaited(PlainClient.describe_push)
+    pushes = _awaited(PlainClient.pushes)
+    rotate_push_secret = _awaited(PlainClient.rotate_push_secret)
+    test_push = _awaited(PlainClient.test_push)
     resume_operation = _awaited(PlainClient.resume_operation)
     stop_operation = _awaited(PlainClient.stop_operation)
     create_schedule = _awaited(PlainClient.create_schedule)  # type: ignore[arg-type]

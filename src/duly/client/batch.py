@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from ..causal import is_operation, operation_at
 from ..clock import Duration, from_ms
@@ -123,6 +123,11 @@ class Delivery:
         return None if self._queued[2] is None else from_ms(self._queued[2])
 
     @property
+    def due_at_ms(self) -> int | None:
+        """The same in milliseconds since 1970."""
+        return self._queued[2]
+
+    @property
     def published_at(self) -> datetime:
         """When it was stored, by the store's clock."""
         return from_ms(self.published_at_ms)
@@ -208,6 +213,21 @@ class Settled:
     done: int
     lost: tuple[Delivery, ...] = ()
     cancelled: tuple[Delivery, ...] = ()
+
+
+class Hold(NamedTuple):
+    """Where a delivery stands in its lease, of so many messages: what settling it is made of."""
+
+    incarnation: str
+    lease_id: int
+    position: int
+    size: int
+
+
+def hold_of(delivery: Delivery) -> Hold:
+    """How a delivery is held, for whoever settles many at once without waiting."""
+    batch = delivery._batch
+    return Hold(batch.incarnation, delivery._lease_id, delivery._index, delivery._parcel.count)
 
 
 class Batch(Sequence[Delivery]):

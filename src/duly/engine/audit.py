@@ -23,7 +23,7 @@ from . import chain
 from .secrets import AUDIT, known_secret
 
 # What a command says of itself that is told elsewhere in the entry, or is nobody's concern.
-_NOT_FACTS = frozenset({"tenant", "topic", "by", "exist_ok"})
+_NOT_FACTS = frozenset({"tenant", "topic", "of_topic", "by", "exist_ok"})
 
 
 def audit_key(tx: Transaction) -> bytes:
@@ -31,8 +31,8 @@ def audit_key(tx: Transaction) -> bytes:
     return known_secret(tx, AUDIT) or chain.PUBLIC
 
 
-def note_done(tx: Transaction, tenant_id: int, command: Any, **facts: Any) -> None:
-    """Adds to a chain that a command was done; with more facts than it says itself."""
+def note_done(tx: Transaction, tenant_id: int, command: Any, *, on: str = "", **facts: Any) -> None:
+    """Adds to a chain that a command was done; on which topic, if it does not say so itself, and with more facts."""
     told = {name: getattr(command, name) for name in command.__struct_fields__ if name not in _NOT_FACTS}
     told = {name: value for name, value in {**told, **facts}.items() if value is not None}
     by: By = command.by
@@ -43,7 +43,7 @@ def note_done(tx: Transaction, tenant_id: int, command: Any, **facts: Any) -> No
         principal=by.principal,
         key=by.key,
         address=by.address,
-        topic=getattr(command, "topic", None) or "",
+        topic=getattr(command, "topic", None) or on,
         facts=msgspec.to_builtins(told, str_keys=True, enc_hook=str),
     )
     chain.append(tx, audit_key(tx), tenant_id, entry)

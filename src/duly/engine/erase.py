@@ -10,6 +10,7 @@ from ..store.contract import AgendaRow, TopicRow, Transaction
 from . import chain
 from .agenda import ERASE, ERASE_TENANTS, SOON_MS, schedule, schedule_store
 from .audit import audit_key
+from .push_ends import end_pushes, lose_target
 from .record import record
 
 # Dropped by one transaction, with the lock of each.
@@ -17,7 +18,9 @@ _TOPICS_A_SLICE = 20
 
 
 def drop_topic(tx: Transaction, topic: TopicRow) -> None:
-    """Removes a topic, whatever it holds."""
+    """Removes a topic, whatever it holds, with its pushes; those that go to it are disabled."""
+    end_pushes(tx, topic)
+    lose_target(tx, topic)
     for group in tx.group_list(topic.id):
         tx.group_delete(topic, group)
         tx.remember(("group", topic.id, group.name), None)

@@ -21,6 +21,7 @@ from .find import cursor_of, find_group, find_log, find_topic, head_of, set_curs
 from .gates import describe_gate, mend_gate
 from .inquiry import count_standing
 from .lease import live_offsets
+from .push_ends import end_pushes
 from .read import check_offset, offset_at, partition_id
 from .record import record, record_some
 
@@ -158,9 +159,10 @@ def update_group(tx: Transaction, command: UpdateGroup) -> None:
 
 
 def delete_group(tx: Transaction, command: DeleteGroup) -> None:
-    """Removes a group with its leases, retries and dead letters; open leases are lost."""
+    """Removes a group with its leases, retries, dead letters and push; open leases are lost."""
     topic = find_log(tx, command.tenant, command.topic)
     group = find_group(tx, topic, command.group)
+    end_pushes(tx, topic, group.id)
     tx.group_delete(topic, group)
     record(tx, topic, "group_deleted", group=group.name)
     tx.remember(("group", topic.id, group.name), None)

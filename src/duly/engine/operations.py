@@ -59,6 +59,26 @@ from .principals import (
     rotate_key,
 )
 from .publish import Publish, publish
+from .pushes import (
+    CreatePush,
+    DeletePush,
+    DescribePush,
+    ListPushes,
+    PausePush,
+    ResumePush,
+    RotatePushSecret,
+    TestPush,
+    UpdatePush,
+    create_push,
+    delete_push,
+    describe_push,
+    list_pushes,
+    pause_push,
+    resume_push,
+    rotate_push_secret,
+    test_push,
+    update_push,
+)
 from .read import OffsetAt, Read, offsets_at, read
 from .replay import Replay, replay
 from .retain import Chores, run_chores
@@ -146,6 +166,12 @@ WRITES: dict[type, Verb[Any, Any]] = {
     DeleteGroup: _each(delete_group),
     PurgeGroup: _each(purge_group),
     Seek: _each(seek),
+    CreatePush: _each(create_push),
+    UpdatePush: _each(update_push),
+    PausePush: _each(pause_push),
+    ResumePush: _each(resume_push),
+    DeletePush: _each(delete_push),
+    RotatePushSecret: _each(rotate_push_secret),
     PauseStore: _each(pause_store),
     CreateTenant: _each(create_tenant),
     UpdateTenant: _each(update_tenant),
@@ -178,6 +204,9 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     DescribeTopic: describe_topic,
     ListGroups: list_groups,
     DescribeGroup: describe_group,
+    ListPushes: list_pushes,
+    DescribePush: describe_push,
+    TestPush: test_push,
     CheckHealth: check_health,
     ListForecasts: list_forecasts,
     ListOperations: list_operations,

@@ -26,6 +26,9 @@ STORE = 0
 _VERSION = 1
 # The purpose of the key that seals the audit.
 AUDIT = b"audit"
+# The version that is named by what the store's own key seals, and no tenant's: their data keys count from 1 on.
+OWN = 0
+_SEALS = b"seals"
 _BYTES = 32
 _KEPT_MAX = 10_000
 
@@ -55,6 +58,11 @@ class Keyring:
                 "`duly master create PATH` makes one; every process on the store needs the same."
             )
         return self._master
+
+    @property
+    def has_master(self) -> bool:
+        """Whether a master key was given, or comes by itself."""
+        return self._master is not None
 
     def begin(self) -> None:
         """The store has no secret yet: a master that makes its key by itself does so now."""
@@ -135,6 +143,29 @@ def known_secret(tx: Transaction, purpose: bytes) -> bytes | None:
 def lacks_secret(tx: Transaction) -> bool:
     """Whether the store's own secret is not there though it once was: no data key and no API key is made before it."""
     return tx.secret(STORE, _VERSION) is None and (bool(tx.secrets(None)) or tx.key_any())
+
+
+def own_seal(tx: Transaction) -> Seal | None:
+    """What seals secrets of tenants that are not encrypted. None: there is no master key, and never was.
+
+    Raises Sealed where the store has one that is not here: nothing of it ever lies in the clear beside what is sealed.
+    """
+    if tx.secret(STORE, _VERSION) is None and not tx.keyring.has_master:
+        return None
+    return Seal(OWN, store_secret(tx, _SEALS))
+
+
+def known_own_seal(tx: Transaction) -> Seal:
+    """What opens that which `own_seal` sealed. Raises Sealed."""
+    secret = known_secret(tx, _SEALS)
+    if secret is None:
+        raise Sealed("The store's own secret is gone from its tables. Run `duly doctor`; restore a backup.")
+    return Seal(OWN, secret)
+
+
+def own_seal_of(secret: bytes) -> Seal:
+    """The same, made of the store's own secret itself."""
+    return Seal(OWN, derive(secret, _SEALS))
 
 
 def new_data_key(tx: Transaction, tenant_id: int) -> int:

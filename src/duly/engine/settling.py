@@ -73,7 +73,7 @@ class Settling:
             if self.outcomes is not None:
                 self.outcomes.acked(row, row.live)
             self._acked(row)
-            record(self.tx, self.topic, "acked", group=self.group.name, consumer=row.consumer, **of_lease(row))
+            record(self.tx, self.topic, "acked", **of_lease(row), **self._told(row))
 
     def _acked(self, row: LeaseRow, indexes: Sequence[int] | None = None) -> None:
         """Messages are finished: some of a lease, or all that were left of it."""
@@ -118,13 +118,17 @@ class Settling:
         if kind is None:
             # Burying tells for itself.
             return
-        facts = {"reason": self.command.reason} if self.command.reason else {}
-        more: dict[str, Any] = {"group": self.group.name, "consumer": row.consumer, "facts": facts}
+        more = self._told(row)
         if len(indexes) == row.live:
             record(self.tx, self.topic, kind, **of_lease(row), **more)
         else:
             offsets = [offset_of(row, index) for index in indexes]
             record_some(self.tx, self.topic, kind, row.partition, offsets, lease=row.id, **more)
+
+    def _told(self, row: LeaseRow) -> dict[str, Any]:
+        """What every event of a verdict tells beside its messages."""
+        facts = {"reason": self.command.reason} if self.command.reason else {}
+        return {"group": self.group.name, "consumer": row.consumer, "facts": facts}
 
     def _take_out(self, row: LeaseRow, indexes: list[int]) -> None:
         """Marks the messages done in their lease; the last one deletes it."""

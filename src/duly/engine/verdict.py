@@ -15,7 +15,8 @@ class Token(msgspec.Struct, frozen=True):
 class Settle(msgspec.Struct, frozen=True):
     """A verdict on claimed messages. `delay_ms`: for nack and release the wait, for extend the new lease.
 
-    `incarnation` is that of the store which gave the leases: another one's ids mean nothing here.
+    `reason` is a word on it, for the history: why it failed, or how a push was taken. `incarnation` is that of the
+    store which gave the leases: another one's ids mean nothing here.
     """
 
     tenant: str

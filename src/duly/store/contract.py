@@ -183,6 +183,41 @@ class ScheduleLook(msgspec.Struct, frozen=True):
     topic: str
 
 
+class PushRow(msgspec.Struct, frozen=True):
+    """A push (engine/pushes.py), with the names of what it belongs to.
+
+    `settings` and `secrets` are opened; None: they were shredded, or their seals are broken.
+    """
+
+    tenant_id: int
+    tenant: str
+    name: str
+    topic_id: int
+    topic: str
+    group_id: int
+    group: str
+    settings: bytes | None
+    secrets: bytes | None
+    state: str
+    reason: str
+    version: int
+    created_at: int
+    # The id of the topic that it goes to.
+    target: int | None = None
+    # The broker that runs it, by its name among members.
+    holder: str | None = None
+
+
+class HeldRow(msgspec.Struct, frozen=True):
+    """A push that is to run, and who runs it."""
+
+    tenant: str
+    name: str
+    tenant_id: int
+    holder: str | None
+    version: int
+
+
 class JobRow(msgspec.Struct, frozen=True):
     """Who publishes stages: what of its newest version was published, and the stages (by id) that are left of it."""
 
@@ -631,6 +666,21 @@ class Transaction(Protocol):
     def schedule_delete(self, row: ScheduleRow) -> None: ...
     def schedules_put_off(self, topic: TopicRow, until_ms: int) -> int: ...
     def schedules_wake(self, tenant_id: int) -> None: ...
+    # Pushes, and who runs which. `push_claim` keeps a row from everybody else until this transaction ends;
+    # `push_insert` answers False where the name is taken, or the group has one; `push_pulse` differs after any change
+    def push(self, tenant_id: int, name: str) -> PushRow | None: ...
+    def push_claim(self, tenant_id: int, name: str) -> PushRow | None: ...
+    def push_page(self, tenant_id: int, after: str, limit: int) -> list[PushRow]: ...
+    def pushes_of_topic(self, topic_id: int) -> list[PushRow]: ...
+    def pushes_to_topic(self, topic_id: int) -> list[PushRow]: ...
+    def push_insert(self, row: PushRow) -> bool: ...
+    def push_put(self, row: PushRow) -> None: ...
+    def push_state(self, row: PushRow) -> None: ...
+    def push_delete(self, row: PushRow) -> None: ...
+    def push_pulse(self) -> tuple[int, int]: ...
+    def pushes_active(self) -> list[HeldRow]: ...
+    def push_hold(self, tenant_id: int, name: str, holder: str | None) -> None: ...
+    def members_seen(self) -> list[Member]: ...
 
     # Publish ids given by callers
     def block_head(self, tenant_id: int, partition: int, base: int, size: int) -> bytes: ...
@@ -788,6 +838,14 @@ class Store(Protocol):
 
     def read(self, tenant: str = "") -> AbstractContextManager[Transaction]:
         """A transaction that sees one moment and writes nothing. Where these are few, tenants have them in turn."""
+        ...
+
+    def together(self, patience_s: float) -> AbstractContextManager[Any]:
+        """A transaction for commands on several topics, which join it as an application's (`tx=`): all or none.
+
+        Others write before it for so long, then it is Busy. Raises PublishUnknown when nobody can tell whether it was
+        committed: whoever settled something in it asks again what it holds, and does not settle that once more.
+        """
         ...
 
     def ticket(self, partitions: Sequence[int], *, here_only: bool = False) -> Any:

@@ -14,6 +14,7 @@ from ..errors import InvalidArgument, LimitExceeded
 from ..grants import GRANTS_MAX, check_principal
 from ..keys import check_key_id
 from ..limits import LIMITS
+from ..push import read_secret
 from ..tenant import check_name
 
 _WHOLE_MAX = 2**62
@@ -41,6 +42,11 @@ def _principal_if_given(value: str | None, _name: str) -> None:
 
 def _key_id(value: str, _name: str) -> None:
     check_key_id(value)
+
+
+def _secret(value: str | None, _name: str) -> None:
+    if value is not None:
+        read_secret(value)
 
 
 def _text(chars_max: int) -> Callable[[str | None, str], None]:
@@ -162,6 +168,10 @@ CHECKS: dict[str, Callable[[Any, str], None]] = {
     "overlap_ms": _from_to(0, LIMITS.due_ms_ahead_max),
     "key_id": _key_id,
     "by": _free,
+    "to_http": _free,
+    "to_topic": _free,
+    "of_topic": _named_if_given,
+    "secret": _secret,
     "operators": _free,
     "operation": _operation,
     "schedule": _named,

@@ -43,6 +43,17 @@ from ..engine.principals import (
     RotateKey,
 )
 from ..engine.publish import Publish
+from ..engine.pushes import (
+    CreatePush,
+    DeletePush,
+    DescribePush,
+    ListPushes,
+    PausePush,
+    ResumePush,
+    RotatePushSecret,
+    TestPush,
+    UpdatePush,
+)
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.schedules import CreateSchedule, DeleteSchedule, DescribeSchedule, ListSchedules, UpdateSchedule
@@ -75,6 +86,7 @@ from ..grants import NOBODY
 from ..health import GroupHealth
 from ..keys import Key, NewKey, Principal
 from ..message import Admitted, DeadLetter, QueuedMessage, Receipt, Replayed, StoredMessage
+from ..push import NewPush, Push, PushAnswer, PushDescription, ToHttp, ToTopic
 from ..schedule import Schedule, ScheduleDescription
 from ..tenant import TenantDescription, TenantSettings
 from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
@@ -105,6 +117,15 @@ ANSWERS: dict[type, Any] = {
     DeleteGroup: None,
     PurgeGroup: int,
     Seek: dict[int, int],
+    CreatePush: NewPush,
+    UpdatePush: Push,
+    PausePush: Push,
+    ResumePush: Push,
+    DeletePush: None,
+    RotatePushSecret: NewPush,
+    ListPushes: list[Push],
+    DescribePush: PushDescription,
+    TestPush: PushAnswer,
     PauseStore: None,
     CreateTenant: TenantDescription,
     UpdateTenant: TenantDescription,
@@ -162,6 +183,7 @@ _CHANGES: dict[type, dict[str, Any]] = {
     UpdateGroup: get_type_hints(GroupSettings),
     UpdateTenant: get_type_hints(TenantSettings),
     UpdateSchedule: get_type_hints(Schedule),
+    UpdatePush: {**get_type_hints(ToTopic), **get_type_hints(ToHttp)},
 }
 
 # Administrative: who did it is noted.

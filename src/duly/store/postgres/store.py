@@ -12,7 +12,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -45,6 +45,7 @@ from .migrate import prepare
 from .pool import Pool
 from .space import Sweeper
 from .statements import statements
+from .together import Together
 from .transaction import PostgresTransaction
 from .writer import PostgresWriter
 
@@ -117,6 +118,7 @@ class PostgresStore:
             freed=self._sweeper.owe,
         )
         self._mail_watch = MailWatch(self._open_line, self._bell)
+        self._together = Together(self.address.connect)
         clock.on_change(self._bell.ring_all_here)
         _open_stores.add(self)
 
@@ -288,6 +290,10 @@ class PostgresStore:
             "pass that as tx=."
         )
 
+    def together(self, patience_s: float) -> AbstractContextManager[Any]:  # noqa: ARG002
+        """See the contract, and together.py; nobody waits for anybody."""
+        return self._together.transaction()
+
     # Looking after it
 
     def examine(self) -> Iterator[Finding]:
@@ -372,6 +378,7 @@ class PostgresStore:
         self._closed = True
         self._writer.close()
         self._mail_watch.close()
+        self._together.close()
         self._sweeper.close()
         self._bell.close()
         self._pool.close()
@@ -385,6 +392,7 @@ class PostgresStore:
         self.forked = True
         self._pool.let_go()
         self._readers.let_go()
+        self._together.let_go()
 
 
 def _joined_by() -> float:

@@ -263,6 +263,14 @@ TABLES = (
         "tenant name:text topic settings:bytes paused:smallint version created_at_ms next_at_ms look_at_ms state:bytes",
         key="tenant name",
     ),
+    _table(
+        "push",
+        "tenant name:text topic grp settings:bytes secrets:bytes state:text reason:text version created_at_ms target "
+        "stamp holder:text",
+        key="tenant name",
+        # Brokers are somewhere else from now on.
+        values={"holder": "NULL"},
+    ),
     _table("kept", "partition offset data:bytes", key="tenant partition offset"),
     _table("run_block", "partition run idx entries:bytes", key="tenant partition run idx"),
     _table("run_data", "partition run idx data:bytes", key="tenant partition run idx"),

@@ -10,7 +10,7 @@ import msgspec
 
 from ...engine.block import Place, is_plain
 from ...engine.seal import Seal, bound_to, is_sealed, open_value
-from ...engine.secrets import STORE, Keyring, Shredded
+from ...engine.secrets import OWN, STORE, Keyring, Shredded, own_seal_of
 from ...engine.stage import check_piece
 from ...errors import CorruptBlock, Error, Sealed
 from ...health import Finding
@@ -83,6 +83,16 @@ _VALUES: Values = (
         "SELECT tenant, settings, NULL, name FROM {0}schedule",
         lambda *place: bound_to("schedule", *place),
     ),
+    (
+        "settings of a push",
+        "SELECT tenant, settings, NULL, tenant, name FROM {0}push",
+        lambda *place: bound_to("push", *place),
+    ),
+    (
+        "secrets of a push",
+        "SELECT tenant, secrets, NULL, tenant, name FROM {0}push WHERE secrets IS NOT NULL",
+        lambda *place: bound_to("push secrets", *place),
+    ),
     ("row of events", "SELECT tenant, data, NULL, tenant FROM {0}event", lambda *place: bound_to("events", *place)),
 )
 
@@ -111,7 +121,8 @@ class Opening:
 
     def unseal(self, tenant_id: int, version: int) -> Seal:
         """Raises Sealed where there is no master, or the key was shredded; CorruptBlock where there is none."""
-        row = self._rows.get((tenant_id, version))
+        is_own = version == OWN
+        row = self._rows.get((STORE, 1) if is_own else (tenant_id, version))
         if row is None:
             raise CorruptBlock(
                 f"Something of tenant {tenant_id} is sealed with version {version} of its data key, which is not here. "
@@ -119,7 +130,7 @@ class Opening:
                 partition_id=0,
                 base=0,
             )
-        return self._keyring.seal(row)
+        return own_seal_of(self._keyring.unwrap(row)) if is_own else self._keyring.seal(row)
 
     def forged(self, place: Place, stored: bytes, published_at: int) -> Finding | None:
         """What is said of a block that lies in the clear, and was stored when its tenant was encrypted."""

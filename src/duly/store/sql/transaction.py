@@ -30,6 +30,7 @@ from ..contract import (
 from .audit_rows import AuditRows
 from .operation_rows import OperationRows
 from .principal_rows import PrincipalRows
+from .push_rows import PushRows
 from .schedule_rows import ScheduleRows
 from .secret_rows import BROKEN_HISTORY, encrypts
 from .stage_rows import StageRows
@@ -71,7 +72,7 @@ def _tenant(row: Any) -> TenantRow | None:
     return TenantRow(tenant_id, name, state, parse_tenant(settings), version, created_at)
 
 
-class SqlTransaction(StageRows, OperationRows, ScheduleRows, AuditRows, PrincipalRows):
+class SqlTransaction(StageRows, OperationRows, PushRows, ScheduleRows, AuditRows, PrincipalRows):
     """Rows and blocks inside one transaction."""
 
     # The store as a whole
@@ -141,6 +142,7 @@ class SqlTransaction(StageRows, OperationRows, ScheduleRows, AuditRows, Principa
             "tenant_principals_erase",
             "tenant_secrets_erase",
             "tenant_operations_erase",
+            "tenant_pushes_erase",
             "tenant_delete",
         ):
             self._rows(query, tenant=tenant_id)

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from ...member import FORGET_MS, SEEN_MS_MAX, Member
-
-_decoder = msgspec.json.Decoder(Member)
+from ...member import FORGET_MS, Member
 
 
 def put_members(tx: Any, members: Sequence[Member]) -> list[None]:
@@ -26,9 +23,3 @@ def remove_members(tx: Any, names: Sequence[str]) -> list[None]:
     for name in names:
         tx._rows("member_remove", name=name)
     return [None] * len(names)
-
-
-def list_members(tx: Any) -> list[Member]:
-    """Those who were seen lately."""
-    rows = tx._rows("members", since=tx.now_ms - SEEN_MS_MAX)
-    return [replace(_decoder.decode(facts), seen_at_ms=seen_at_ms) for seen_at_ms, facts in rows]

@@ -40,7 +40,7 @@ from .doctor import FREE_ALERT, examine, room_on_device
 from .faults import translate
 from .fork_gate import ForkGate
 from .gate import Gate
-from .members import list_members, put_members, remove_members
+from .members import put_members, remove_members
 from .presence import Presence
 from .queries import migrations, queries
 from .snapshot import Snapshot
@@ -319,6 +319,10 @@ class SqliteStore:
         """A transaction for the application; others write before it for so long, then it is Busy."""
         return Transaction(self._writer, self.key, patience_s)
 
+    def together(self, patience_s: float) -> Transaction:
+        """See the contract. It is one like the application's."""
+        return self.transaction(patience_s)
+
     @contextmanager
     def read(self, tenant: str = "") -> Iterator[SqliteTransaction]:  # noqa: ARG002
         if self._shared is not None and held_here(self.key):
@@ -449,7 +453,7 @@ class SqliteStore:
 
     def members(self) -> list[Member]:
         with self.read() as tx:
-            return list_members(tx)
+            return tx.members_seen()
 
     @contextmanager
     def inside(self) -> Iterator[None]:

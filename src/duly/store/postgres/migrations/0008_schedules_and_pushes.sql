@@ -17,9 +17,10 @@ CREATE TABLE schedule (
 CREATE INDEX schedule_look ON schedule (look_at_ms) WHERE look_at_ms IS NOT NULL;
 CREATE INDEX schedule_topic ON schedule (topic, look_at_ms);
 
--- Pushes (engine/pushes.py). settings: where to and how, as JSON; secrets: what its requests are signed with; both sealed
--- where the tenant is encrypted. state: one of push.py's, with a reason. holder: the broker that runs it, by its name
--- among members; a row whose holder is gone is anybody's.
+-- Pushes (engine/pushes.py). settings: where to and how, as JSON, sealed where the tenant is encrypted. secrets: what its
+-- requests are signed with and the values of their headers, sealed wherever the store has a master key. state: one of
+-- push.py's, with a reason. target: the topic that it goes to. holder: the broker that runs it, by its name among
+-- members; a row whose holder is gone is anybody's. stamp: another number with each change: their sum tells of any.
 CREATE TABLE push (
     tenant        bigint NOT NULL,
     name          text NOT NULL,
@@ -31,9 +32,12 @@ CREATE TABLE push (
     reason        text NOT NULL,
     version       bigint NOT NULL,
     created_at_ms bigint NOT NULL,
+    target        bigint,
     holder        text,
-    held_at_ms    bigint,
+    stamp         bigint NOT NULL,
     PRIMARY KEY (tenant, name)
 );
 CREATE UNIQUE INDEX push_group ON push (grp);
 CREATE INDEX push_topic ON push (topic);
+CREATE INDEX push_target ON push (target) WHERE target IS NOT NULL;
+CREATE INDEX push_stamp ON push (stamp);

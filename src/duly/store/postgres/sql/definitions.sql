@@ -82,6 +82,10 @@ DELETE FROM secret
 DELETE FROM operation
  WHERE tenant = :tenant;
 
+-- tenant_pushes_erase
+DELETE FROM push
+ WHERE tenant = :tenant;
+
 -- topic_count
 -- Without the system's own.
 SELECT count(*)

@@ -17,9 +17,10 @@ CREATE TABLE duly_schedule (
 CREATE INDEX duly_schedule_look ON duly_schedule (look_at_ms) WHERE look_at_ms IS NOT NULL;
 CREATE INDEX duly_schedule_topic ON duly_schedule (topic, look_at_ms);
 
--- Pushes (engine/pushes.py). settings: where to and how, as JSON; secrets: what its requests are signed with; both sealed
--- where the tenant is encrypted. state: one of push.py's, with a reason. holder: the broker that runs it, by its name
--- among members; a row whose holder is gone is anybody's.
+-- Pushes (engine/pushes.py). settings: where to and how, as JSON, sealed where the tenant is encrypted. secrets: what its
+-- requests are signed with and the values of their headers, sealed wherever the store has a master key. state: one of
+-- push.py's, with a reason. target: the topic that it goes to. holder: the broker that runs it, by its name among
+-- members; a row whose holder is gone is anybody's. stamp: another number with each change: their sum tells of any.
 CREATE TABLE duly_push (
     tenant        INTEGER NOT NULL,
     name          TEXT NOT NULL,
@@ -31,9 +32,12 @@ CREATE TABLE duly_push (
     reason        TEXT NOT NULL,
     version       INTEGER NOT NULL,
     created_at_ms INTEGER NOT NULL,
+    target        INTEGER,
     holder        TEXT,
-    held_at_ms    INTEGER,
+    stamp         INTEGER NOT NULL,
     PRIMARY KEY (tenant, name)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX duly_push_group ON duly_push (grp);
 CREATE INDEX duly_push_topic ON duly_push (topic);
+CREATE INDEX duly_push_target ON duly_push (target) WHERE target IS NOT NULL;
+CREATE INDEX duly_push_stamp ON duly_push (stamp);

@@ -88,6 +88,10 @@ DELETE FROM duly_secret
 DELETE FROM duly_operation
  WHERE tenant = :tenant;
 
+-- tenant_pushes_erase
+DELETE FROM duly_push
+ WHERE tenant = :tenant;
+
 -- topic_count
 -- Without the system's own.
 SELECT count(*)
