@@ -6,11 +6,14 @@ Ticks come by themselves: the clock is moved, and the caretaker of the store tha
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import duly
@@ -588,3 +591,61 @@ def test_an_idle_store_writes_nothing_for_its_schedules(
 
     eventually(is_quiet)
     assert all(is_quiet() for _ in range(5))
+
+
+# Looking after it
+
+
+def test_the_doctor_tells_of_one_that_cannot_publish_and_of_one_that_cannot_be_read(
+    home: Home, q: duly.Client, jobs: str, clock: duly.ManualClock
+) -> None:
+    for name in ("fine", "big", "bent"):
+        make(q, name, payload=b"x" * 50)
+    assert not [finding for finding in q.examine() if "chedule" in finding.what]
+    home.change("UPDATE duly_schedule SET state = settings WHERE name = 'bent'")
+    q.update_topic(jobs, payload_bytes_max=10)
+    clock.advance(HOUR - 60)
+    eventually(lambda: q.describe_schedule("big").trouble)
+    found = {(finding.level, finding.what[:18]) for finding in q.examine() if "chedule" in finding.what}
+    assert ("warn", "Schedule 'big' can") in found
+    assert ("alert", "The state of sched") in found
+    q.update_topic(jobs, payload_bytes_max=100)
+    clock.advance(30)
+    eventually(lambda: q.describe_schedule("fine").published)
+    with pytest.raises(duly.StoreError, match="bent"):
+        q.describe_schedule("bent")
+
+
+def test_a_restored_store_ticks_when_it_is_resumed_and_a_backup_has_its_schedules(
+    tmp_path: Path, clock: duly.ManualClock
+) -> None:
+    with duly.connect(tmp_path / "app.duly", clock=clock) as q:
+        q.create_topic("jobs", kind="queue")
+        make(q, "latest")
+        make(q, "all", missed="all", limit=2)
+        after(q, clock, 1, "all")
+        settle(q, clock, "latest")
+        q.backup(tmp_path / "backups")
+        after(q, clock, 2, "all")
+    duly.restore(tmp_path / "backups", tmp_path / "restored.duly")
+    with duly.connect(tmp_path / "restored.duly", clock=clock) as q:
+        clock.advance(3.5 * HOUR)
+        assert {one.published for one in q.schedules()} == {1}
+        q.resume_store()
+        settle(q, clock, "all")
+        settle(q, clock, "latest")
+        assert sorted(came(q)) == ["all 01:00", "all 05:00", "all 06:00", "latest 01:00", "latest 06:00"]
+
+
+def test_a_file_of_the_schema_before_opens_and_takes_schedules(tmp_path: Path, clock: duly.ManualClock) -> None:
+    path = tmp_path / "app.duly"
+    with duly.connect(path, clock=clock) as q:
+        q.create_topic("jobs", kind="queue")
+        q.publish("jobs", b"of before")
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute("DROP TABLE duly_schedule; DROP TABLE duly_push")
+        file.execute("UPDATE duly_meta SET value = '8' WHERE key = 'schema'")
+    with duly.connect(path, clock=clock) as q:
+        make(q, payload=b"of now")
+        after(q, clock, 1)
+        assert q.claim("jobs", max_messages=9).payloads == [b"of before", b"of now"]

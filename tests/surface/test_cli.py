@@ -317,7 +317,7 @@ WITHOUT_NAMES = {
 # These make a store, or ask none.
 MADE_OR_NOT_ASKED = [
     *words("limits restore migrate serve"),
-    *["topics create", "tenants create", "certs dev", "master create"],
+    *["topics create", "tenants create", "schedule next", "certs dev", "master create"],
 ]
 
 

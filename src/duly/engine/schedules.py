@@ -298,17 +298,32 @@ def _note(tx: Transaction, topic: TopicRow, command: Any, **facts: Any) -> None:
 
 def settings_of(row: ScheduleRow) -> Schedule:
     """A schedule's settings. Raises StoreError where they cannot be read."""
-    try:
-        return _settings.decode(row.settings or b"")
-    except (msgspec.MsgspecError, Error) as error:
-        raise StoreError(f"The settings of schedule {row.name!r} cannot be read. Run `duly doctor`.") from error
+    return _decoded_settings(row.name, row.settings or b"")
+
+
+def trouble_of(name: str, settings: bytes | None, state: bytes) -> str | None:
+    """Why a schedule, as it is stored, could not publish. Raises StoreError where it cannot be read."""
+    if settings is not None:
+        _decoded_settings(name, settings)
+    return _decoded_state(name, state).trouble
 
 
 def _state_of(row: ScheduleRow) -> State:
+    return _decoded_state(row.name, row.state)
+
+
+def _decoded_settings(name: str, stored: bytes) -> Schedule:
     try:
-        return _state.decode(row.state)
+        return _settings.decode(stored)
+    except (msgspec.MsgspecError, Error) as error:
+        raise StoreError(f"The settings of schedule {name!r} cannot be read. Run `duly doctor`.") from error
+
+
+def _decoded_state(name: str, stored: bytes) -> State:
+    try:
+        return _state.decode(stored)
     except msgspec.MsgspecError as error:
-        raise StoreError(f"The state of schedule {row.name!r} cannot be read. Run `duly doctor`.") from error
+        raise StoreError(f"The state of schedule {name!r} cannot be read. Run `duly doctor`.") from error
 
 
 def describe(row: ScheduleRow, count: int = _NEXT_SHOWN) -> ScheduleDescription:

@@ -23,6 +23,7 @@ from ...errors import CorruptBlock, IncompatibleStore, Sealed
 from ...health import Finding
 from ..sql import examination as found
 from ..sql import sealed_examination as sealed
+from ..sql.schedule_examination import schedules
 from .server import drift, look_at_server
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -117,6 +118,7 @@ def examine(connection: Connection, reading: ClockReading, now_ms: int, keyring:
         partial(_blocks, opened=opened),
         partial(_kept, opened=opened),
         _chunks,
+        lambda _: schedules(opened, ask, ""),
         lambda _: sealed.stages(opened, ask, ""),
         partial(_runs, opened=opened),
         lambda _: sealed.values(opened, ask, "", _MAIL),

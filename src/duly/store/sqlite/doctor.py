@@ -18,6 +18,7 @@ from ...errors import CorruptBlock, IncompatibleStore, Sealed
 from ...health import Finding
 from ..sql import examination as found
 from ..sql import sealed_examination as sealed
+from ..sql.schedule_examination import schedules
 from .queries import queries
 
 _FREE_WARN, FREE_ALERT = 0.10, 0.02
@@ -37,6 +38,7 @@ def examine(connection: apsw.Connection, path: str, now_ms: int, keyring: Keyrin
         lambda _: sealed.keys(opened, ask, _PREFIX),
         partial(_blocks, opened=opened),
         _chunks,
+        lambda _: schedules(opened, ask, _PREFIX),
         lambda _: sealed.stages(opened, ask, _PREFIX),
         partial(_runs, opened=opened),
         lambda _: sealed.values(opened, ask, _PREFIX),
