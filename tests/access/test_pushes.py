@@ -8,6 +8,8 @@ import pytest
 from pyarrow import flight
 
 import duly
+from duly.broker.authority import Shown
+from duly.broker.entry import Entry
 from duly.engine.pushes import DeletePush
 from duly.grants import TOPIC_ACTIONS
 from duly.wire.operations import encode
@@ -110,9 +112,12 @@ def test_what_is_denied_is_audited_with_its_topic(stocked: Place) -> None:
 
 
 def test_a_command_cannot_say_which_topic_it_is_about(stocked: Place) -> None:
-    """What it says is overwritten, or a push of another topic could be had by naming one's own."""
+    """What it says is overwritten, or what is decided of one topic would hold for another's push."""
     token = stocked.key("own", *on("jobs", "configure"))
     body = encode(DeletePush("default", "hidden", of_topic="jobs"))
     with stocked.raw() as client, pytest.raises(flight.FlightError, match="no push"):
         list(client.do_action(flight.Action("delete_push", body), options(token)))
     assert len(stocked.store.pushes()) == 2
+    entry = Entry(stocked.broker, Shown(token))
+    for said in ("", "theirs"):
+        assert entry.admit(DeletePush("default", "hook", of_topic=said)).of_topic == "jobs"

@@ -18,7 +18,7 @@ from duly.engine.push_holding import (
     hold_pushes,
     let_go_pushes,
 )
-from duly.engine.pushes import PushPlace, runnable_push
+from duly.engine.pushes import DeletePush, DescribePush, PausePush, PushPlace, ResumePush, runnable_push
 from duly.push import secret_text
 
 from .conftest import Home
@@ -272,13 +272,14 @@ def test_what_goes_to_a_topic_that_is_deleted_is_disabled(q: duly.Client, orders
     assert q.describe_push("onward").state == "disabled", "it is known by which topic it goes to now"
 
 
-def test_a_push_ends_with_its_group_and_with_its_topic(q: duly.Client, billing: duly.NewPush) -> None:
+def test_a_push_ends_with_its_group_and_with_its_topic(home: Home, q: duly.Client, billing: duly.NewPush) -> None:
     q.create_group("orders", "shipping")
     q.create_push("other", topic="orders", group="shipping", to=HOOK)
     q.delete_group("orders", "billing")
     assert [push.name for push in q.pushes()] == ["other"]
     q.delete_topic("orders")
     assert q.pushes() == []
+    assert home.rows("duly_push") == 0
     ended = [(facts["push"], facts["reason"]) for kind, facts in told(q) if kind == "push_deleted"]
     assert ended == [("hook", "its group was deleted"), ("other", "its topic was deleted")]
 
@@ -309,6 +310,17 @@ def test_a_tenant_that_is_suspended_changes_none(home: Home, q: duly.Client, bil
 def test_a_deleted_tenant_leaves_none(home: Home, q: duly.Client, billing: duly.NewPush) -> None:
     q.delete_tenant("default", force=True)
     eventually(lambda: home.rows("duly_push") == 0)
+
+
+@pytest.mark.embedded
+def test_what_was_decided_of_a_push_holds_for_that_of_its_topic_alone(q: duly.Client, billing: duly.NewPush) -> None:
+    """Between the decision and the call another may have been made under its name."""
+    q.create_topic("jobs", kind="queue")
+    for command in (DeletePush, PausePush, ResumePush, DescribePush):
+        with pytest.raises(duly.PushNotFound):
+            q._port.do(command("default", "hook", of_topic="jobs"), deadline=None)
+    q._port.do(DeletePush("default", "hook", of_topic="orders"), deadline=None)
+    assert q.pushes() == []
 
 
 # Who runs which
