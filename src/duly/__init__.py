@@ -39,6 +39,8 @@ from .errors import (
     PushExists,
     PushNotFound,
     QuotaExceeded,
+    ScheduleExists,
+    ScheduleNotFound,
     Sealed,
     StaleVersion,
     StoreError,
@@ -66,6 +68,7 @@ from .master import Master
 from .member import Member
 from .message import Admitted, DeadLetter, Failure, Message, QueuedMessage, Receipt, Replayed, Span, StoredMessage
 from .push import LastAnswer, NewPush, Push, PushAnswer, PushDescription, ToHttp, ToTopic
+from .schedule import Schedule, ScheduleDescription, ScheduleRun
 from .tenant import TenantDescription, TenantSettings
 from .topic import (
     Breaker,
@@ -214,6 +217,11 @@ __all__ = [
     "Retention",
     "RetryLater",
     "RetryPolicy",
+    "Schedule",
+    "ScheduleDescription",
+    "ScheduleExists",
+    "ScheduleNotFound",
+    "ScheduleRun",
     "Sealed",
     "Settled",
     "Span",

@@ -10,7 +10,8 @@
     │   ├── TenantNotFound
     │   ├── PushNotFound
     │   ├── PrincipalNotFound
-    │   └── KeyNotFound
+    │   ├── KeyNotFound
+    │   └── ScheduleNotFound
     ├── Conflict
     │   ├── TopicExists
     │   ├── GroupExists
@@ -18,6 +19,7 @@
     │   ├── TopicNotEmpty
     │   ├── TenantExists
     │   ├── TenantNotEmpty
+    │   ├── ScheduleExists
     │   ├── StaleVersion
     │   └── StoreExists
     ├── PublishError
@@ -136,6 +138,12 @@ class KeyNotFound(NotFound):
     code = "key_not_found"
 
 
+class ScheduleNotFound(NotFound):
+    """No such schedule. Call schedules to see which there are, or create_schedule to make one."""
+
+    code = "schedule_not_found"
+
+
 class Conflict(Error):
     """The present state does not allow it."""
 
@@ -176,6 +184,12 @@ class TenantNotEmpty(Conflict):
     """The tenant still has topics. Call delete_topic for each, or delete it with force=True."""
 
     code = "tenant_not_empty"
+
+
+class ScheduleExists(Conflict):
+    """A schedule of that name exists with other settings. Use update_schedule, or another name."""
+
+    code = "schedule_exists"
 
 
 class StaleVersion(Conflict):

@@ -29,6 +29,7 @@ ALERTS = frozenset(
         "clock_drift_over",
         "breaker_opened",
         "operation_stopped",
+        "tick_failed",
         "push_disabled",
     }
 )

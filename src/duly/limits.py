@@ -53,6 +53,10 @@ class Limits:
     backoff_ms_max: int = 30 * DAY_MS
     dedupe_ms_max: int = 30 * DAY_MS
     rate_per_s_max: int = 10_000_000
+    # A schedule's payload is read with every tick and written with every change: what is bigger is sent as a reference.
+    schedule_bytes_max: int = 64 * 1024
+    # Ticks that are told ahead: each has to be found.
+    schedule_ticks_max: int = 1000
     # What goes back to a group in one transaction, and what may wait there for it: it is looked through each time.
     replay_messages_max: int = 10_000
     replay_waiting_max: int = 100_000

@@ -52,18 +52,33 @@ def clock(q: duly.Client) -> dict[str, Any]:
     }
 
 
+def schedule(q: duly.Client, name: str, **settings: Any) -> int:
+    return q.create_schedule(name, topic="ticks", **settings).next_ms[0]
+
+
+def ticked(q: duly.Client, name: str) -> dict[str, Any]:
+    known = q.describe_schedule(name)
+    return {"published": known.published, "missed": known.missed, "next_ms": known.next_ms[0]}
+
+
+def ticks(q: duly.Client) -> list[str]:
+    """The ids of all messages that ticks have published, due or not."""
+    return [one.id for one in q.browse("ticks", limit=10_000)]
+
+
 def told(_q: duly.Client) -> list[str]:
     return alerts
 
 
 ACTIONS: dict[str, Callable[..., Any]] = {
-    action.__name__: action for action in (publish, publish_at, claim, ack, clock, told)
+    action.__name__: action for action in (publish, publish_at, claim, ack, clock, schedule, ticked, ticks, told)
 }
 
 
 def main(store: str) -> None:
     with duly.connect(store, on_event=lambda event: alerts.append(event.kind) if event.alert else None) as q:
-        q.create_topic("jobs", kind="queue", exist_ok=True)
+        for topic in ("jobs", "ticks"):
+            q.create_topic(topic, kind="queue", exist_ok=True)
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             name, given = json.loads(line)

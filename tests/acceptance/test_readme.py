@@ -1,4 +1,4 @@
-"""What README.md shows is run, line by line; so are docs/flow.md and the demo."""
+"""What README.md shows is run, line by line; so are docs/flow.md, docs/schedules.md and the demo."""
 
 from __future__ import annotations
 
@@ -52,6 +52,19 @@ def test_the_python_of_the_page_about_flow_runs_from_top_to_bottom() -> None:
         assert gate is not None
         assert gate.rate == 50
         assert q.describe_tenant("acme").settings.weight == 1
+
+
+def test_the_page_about_schedules_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    with duly.connect(tmp_path / "app.duly") as q:
+        exec("\n".join(blocks("python", "docs/schedules.md")), {"duly": duly, "q": q})
+        assert [one.name for one in q.schedules()] == ["nightly", "poll"]
+        q.delete_schedule("nightly")
+    commands = [line for block in blocks("sh", "docs/schedules.md") for line in block.splitlines()]
+    assert len(commands) == 3
+    for command in commands:
+        words = shlex.split(command)
+        ran = subprocess.run([BIN / words[0], *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (ran.returncode, ran.stderr) == (0, ""), command
 
 
 def test_the_tours_commands_run(tmp_path: Path, broker: str) -> None:

@@ -35,7 +35,7 @@ def test_every_call_of_the_store_as_a_whole_is_in_the_table_and_offered() -> Non
 def test_every_right_is_an_action() -> None:
     assert {right.action for right in RIGHTS.values()} <= {*ACTIONS, SEE, ANYONE}
     # Only what says nothing of a store takes no grant.
-    assert {kind for kind, right in RIGHTS.items() if right.action == ANYONE} == {"hello", "clock", "limits"}
+    assert {kind for kind, right in RIGHTS.items() if right.action == ANYONE} == {"hello", "clock", "limits", "preview"}
 
 
 def test_every_command_names_its_tenant() -> None:

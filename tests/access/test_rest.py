@@ -80,6 +80,15 @@ SAMPLES: dict[str, tuple[dict[str, Any], Any]] = {
     "list_operations": ({}, None),
     "resume_operation": ({}, {}),
     "stop_operation": ({}, None),
+    "create_schedule": ({}, {"name": "schedule", "topic": "topic", "cron": "@daily", "exist_ok": True}),
+    "list_schedules": ({}, None),
+    "describe_schedule": ({}, None),
+    "next_ticks": ({}, None),
+    "update_schedule": ({}, {"zone": "Europe/Berlin"}),
+    "delete_schedule": ({}, None),
+    "pause_schedule": ({}, None),
+    "resume_schedule": ({}, None),
+    "preview_schedule": ({}, {"cron": "@daily"}),
     "create_push": ({}, {"name": "another", "topic": "topic", "to_http": {"url": "https://example.com/"}}),
     "pushes": ({}, None),
     "describe_push": ({}, None),
@@ -129,7 +138,9 @@ def ask(client: httpx.Client, one: Endpoint, topic: str = "topic", **more: Any) 
 
 
 def stock(place: Place) -> None:
+    """What samples are about."""
     place.store.create_topic("topic", kind="queue")
+    place.store.create_schedule("schedule", topic="topic", cron="@yearly")
     place.store.create_push("push", topic="topic", to=duly.ToHttp("https://example.com/"))
 
 
@@ -191,7 +202,7 @@ def test_all_grants_but_the_one_are_not_enough(place: Place, name: str) -> None:
         with place.http(place.key(f"p{number}", *grants)) as client:
             told = ask(client, one)
             assert told.status_code in (403, 404), (name, grants, told.text)
-            assert told.json()["code"] in ("denied", "topic_not_found", "push_not_found")
+            assert told.json()["code"] in ("denied", "topic_not_found", "schedule_not_found", "push_not_found")
 
 
 @pytest.mark.parametrize("name", [one.name for one in GUARDED if right_of(one).about != "store"])
@@ -276,6 +287,8 @@ def test_the_right_grant_is_enough(place: Place, name: str) -> None:
         actions = [right.action] if right.action not in (SEE, ANYONE) else ["publish"]
         if name == "delete_topic":
             actions.append("purge")
+        if one.tag == "schedules":
+            actions.append("publish")
         if name in ("create_push", "update_push", "resume_push"):
             actions.append("claim")
         token = place.key("right", *(duly.Grant(action) for action in actions))

@@ -21,10 +21,10 @@ from .conftest import ROOT, Elsewhere
 KILLS = scaled(5, 100)
 
 
-def start(what: str, url: str, name: str, folder: Path, seconds: float) -> subprocess.Popen[bytes]:
+def start(what: str, url: str, name: str, folder: Path, over: Path) -> subprocess.Popen[bytes]:
     program = [sys.executable, "-m", "tests.broker_flight.traffic"]
     with (folder / f"{name}.stderr").open("w") as said:
-        return subprocess.Popen([*program, what, url, name, str(folder / name), str(seconds)], cwd=ROOT, stderr=said)
+        return subprocess.Popen([*program, what, url, name, str(folder / name), str(over)], cwd=ROOT, stderr=said)
 
 
 def journal(path: Path) -> list[dict[str, Any]]:
@@ -43,19 +43,22 @@ def stored_bodies(q: duly.Client) -> Counter[str]:
 
 @pytest.mark.timeout(scaled(120, 1800))
 def test_killed_at_random_moments_it_loses_nothing_acked_and_stores_nothing_twice(
-    elsewhere: Elsewhere, tmp_path: Path
+    elsewhere: Elsewhere, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     pauses = [chance.uniform(0.3, 1.5) for _ in range(KILLS)]
-    seconds = sum(pauses) + KILLS * 1.5 + 2
+    produced, consumed = tmp_path / "produced", tmp_path / "consumed"
     with duly.connect(elsewhere.url) as q:
         q.create_topic("orders", kind="log", dedupe=None)
         q.create_group("orders", "billing", start="earliest")
         q.create_topic("jobs", kind="queue", lease=2, retry=duly.RetryPolicy(max_attempts=1000, base=0.1, cap=1))
-    producers = [start("produce", elsewhere.url, f"p{n}", tmp_path, seconds) for n in range(2)]
-    consumers = [start("consume", elsewhere.url, f"c{n}", tmp_path, seconds + 3) for n in range(2)]
+    producers = [start("produce", elsewhere.url, f"p{n}", tmp_path, produced) for n in range(2)]
+    consumers = [start("consume", elsewhere.url, f"c{n}", tmp_path, consumed) for n in range(2)]
+    for over in (produced, consumed):
+        # Whatever happens: nobody else would end them.
+        request.addfinalizer(over.touch)
     killed: list[tuple[float, float]] = []
     for pause in pauses:
         time.sleep(pause)
@@ -63,7 +66,13 @@ def test_killed_at_random_moments_it_loses_nothing_acked_and_stores_nothing_twic
         moment = time.monotonic()
         elsewhere.start()
         killed.append((moment, time.monotonic()))
-    assert [process.wait(60) for process in producers + consumers] == [0, 0, 0, 0]
+    # However long the last start took: they are given time to see it.
+    time.sleep(3)
+    produced.touch()
+    assert [process.wait(60) for process in producers] == [0, 0]
+    time.sleep(2)
+    consumed.touch()
+    assert [process.wait(60) for process in consumers] == [0, 0]
     noise = [(tmp_path / f"{name}.stderr").read_text() for name in ("p0", "p1", "c0", "c1")]
     assert not any("Traceback" in text or "Close() failed" in text for text in noise), noise
 

@@ -33,6 +33,7 @@ JOBS = {"tenant": "default", "topic": "jobs"}
 ORDERS = {"tenant": "default", "topic": "orders"}
 GROUP = ORDERS | {"group": "billing"}
 CONSUMER = {"tenant": "default", "consumer": "w1"}
+NIGHTLY = {"tenant": "default", "schedule": "nightly"}
 PAGE = {"after": [-1, -1], "limit": 10}
 CLAIM = JOBS | {"group": "", "consumer": "w1", "max_messages": 10, "max_bytes": 1000}
 
@@ -87,6 +88,12 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "stop_operation": {"tenant": "default", "operation": "orders@1-0"},
     "list_operations": {"tenant": "default", "after": "", "limit": 10, "stopped": True},
     "resume_operation": {"tenant": "default", "operation": "orders@1-0", "messages": 5},
+    "create_schedule": JOBS
+    | {"schedule": "nightly", "settings": {"topic": "jobs", "cron": "@daily"}, "paused": False, "exist_ok": False},
+    "update_schedule": NIGHTLY | {"changes": {"zone": "Europe/Berlin", "payload": b"x"}, "paused": True},
+    "describe_schedule": NIGHTLY,
+    "list_schedules": {"tenant": "default", "after": "", "limit": 10},
+    "delete_schedule": NIGHTLY | {"version": 2},
     "create_push": GROUP | {"name": "hook", "to_http": {"url": "https://example.com/"}},
     "update_push": HOOK | {"changes": {"timeout": 5}, "version": 1},
     "rotate_push_secret": HOOK | {"overlap_ms": 1000},

@@ -1,6 +1,7 @@
 """Producers and consumers of a broker that is killed again and again; each writes down what it was told.
 
-`python -m tests.broker_flight.traffic produce|consume URL NAME JOURNAL SECONDS`. A journal has lines of JSON:
+`python -m tests.broker_flight.traffic produce|consume URL NAME JOURNAL OVER` goes on until there is a file OVER. Its
+journal has lines of JSON:
 
     {"tried": batch, "topic": topic}    about to be published
     {"acked": batch, "at": s}           publish returned
@@ -34,9 +35,9 @@ class Journal:
         self._file.flush()
 
 
-def produce(q: duly.Client, name: str, journal: Journal, end: float) -> None:
+def produce(q: duly.Client, name: str, journal: Journal, over: Path) -> None:
     number = 0
-    while time.monotonic() < end:
+    while not over.exists():
         batch = f"{name}-{number}"
         size = SIZES[number % len(SIZES)]
         topic = ("orders", "jobs")[number // len(SIZES) % 2]
@@ -55,10 +56,10 @@ def produce(q: duly.Client, name: str, journal: Journal, end: float) -> None:
         time.sleep(0.002)
 
 
-def consume(q: duly.Client, name: str, journal: Journal, end: float) -> None:
+def consume(q: duly.Client, name: str, journal: Journal, over: Path) -> None:
     topics = (("jobs", None), ("orders", "billing"))
     turn = 0
-    while time.monotonic() < end:
+    while not over.exists():
         topic, group = topics[turn % 2]
         turn += 1
         try:
@@ -72,10 +73,9 @@ def consume(q: duly.Client, name: str, journal: Journal, end: float) -> None:
 
 
 def main() -> None:
-    what, url, name, journal, seconds = sys.argv[1:]
-    end = time.monotonic() + float(seconds)
+    what, url, name, journal, over = sys.argv[1:]
     with duly.connect(url, consumer=name, timeout=20) as q:
-        (produce if what == "produce" else consume)(q, name, Journal(Path(journal)), end)
+        (produce if what == "produce" else consume)(q, name, Journal(Path(journal)), Path(over))
 
 
 if __name__ == "__main__":

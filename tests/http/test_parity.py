@@ -44,6 +44,7 @@ CALLED = {
     "pause": "pause_topic",
     "purge": "purge_topic",
     "resume": "resume_topic",
+    "schedules": "list_schedules",
 }
 
 

@@ -49,6 +49,9 @@ def furnish(path: str, clock: duly.ManualClock, patch: pytest.MonkeyPatch, dice:
             q.publish("gone", [b"never mind"] * 10)
             q.delete_topic("gone", force=True)
             q.stop_operation("a loop")
+            q.create_schedule("nightly", topic="emails", cron="0 0 1 1 *", zone="Europe/Berlin", template="${tick}")
+            q.pause_schedule("nightly")
+            q.create_schedule("yearly", topic="emails", cron="@yearly", payload=b"\xff")
             _pushes(q)
     with closing(apsw.Connection(path)) as application:
         application.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY); CREATE TABLE bills (id INTEGER)")
@@ -160,7 +163,7 @@ def _stages(q: duly.Client, patch: pytest.MonkeyPatch) -> None:
 
 def seen(q: duly.Client) -> dict[Any, Any]:
     """Everything that a client can ask for without changing anything. How far events are packed is a chore's affair."""
-    found: dict[Any, Any] = {"topics": q.list_topics(), "events": list(q.events())}
+    found: dict[Any, Any] = {"topics": q.list_topics(), "events": list(q.events()), "schedules": q.schedules()}
     for topic in q.list_topics():
         about = q.describe_topic(topic)
         found[topic] = about

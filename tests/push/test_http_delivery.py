@@ -293,6 +293,12 @@ async def drip_headers(writer: asyncio.StreamWriter, _: Request) -> None:
         await asyncio.sleep(0.02)
 
 
+async def endless_continues(writer: asyncio.StreamWriter, _: Request) -> None:
+    while not writer.is_closing():
+        writer.write(b"HTTP/1.1 103 Early\r\nlink: a\r\n\r\n" * 100)
+        await writer.drain()
+
+
 _BOMB = gzip.compress(bytes(50_000_000))
 _HUGE = b"HTTP/1.1 200 OK\r\nx-big: " + b"a" * 100_000 + b"\r\ncontent-length: 0\r\n\r\n"
 _MANY = b"HTTP/1.1 200 OK\r\n" + b"x-a: b\r\n" * 2_000 + b"content-length: 0\r\n\r\n"
@@ -315,6 +321,8 @@ _MANY = b"HTTP/1.1 200 OK\r\n" + b"x-a: b\r\n" * 2_000 + b"content-length: 0\r\n
         (raw(b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\nxx"), "no answer in"),
         (raw(b"HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n"), "999 in"),
         (raw(b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"), "101 in"),
+        (raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000), "no answer in"),
+        (endless_continues, "no answer in"),
         (raw(_HUGE), "no answer in"),
         (raw(_MANY), "no answer in"),
         (http(500, _BOMB, "content-encoding: gzip"), "500 in"),
@@ -337,6 +345,31 @@ def test_wrong_answers_fail_within_the_time_and_hurt_nobody(
     assert len(reasons) == 1
     assert said in reasons[0]
     assert len(reasons[0]) < 400
+
+
+def test_server_that_goes_on_talking_after_its_answer_is_not_listened_to(
+    pushing: Pushing, receiver: Receiver, hooks: duly.Client
+) -> None:
+    talked = 0
+
+    async def talking_on(writer: asyncio.StreamWriter, request: Request) -> None:
+        nonlocal talked
+        await http()(writer, request)
+        while not writer.is_closing():
+            writer.write(b"HTTP/1.1 103 Early\r\n\r\n" * 1_000)
+            await writer.drain()
+            talked += 1_000 * 22
+
+    receiver.next["/hook"] = [talking_on]
+    pushing.start("hooks", ToHttp(receiver.url(), concurrency=1))
+    hooks.publish("hooks", b"1")
+    settled(pushing)
+    began = monotonic_s()
+    hooks.publish("hooks", b"2")
+    settled(pushing)
+    assert monotonic_s() - began < 2
+    # What the system itself takes for a connection: nobody reads it.
+    assert talked < 20_000_000
 
 
 def test_long_answer_is_cut_off_and_a_success_all_the_same(

@@ -18,7 +18,7 @@ from duly.broker.pushes.lookups import Found, Lookups
 from duly.broker.pushes.reach import Reach
 from duly.broker.pushes.sending import Sockets
 from duly.clock import monotonic_s
-from duly.push import ToHttp
+from duly.push import RunningPush, ToHttp
 from tests.conftest import scaled
 from tests.push.conftest import Pushing
 from tests.push.receiver import Receiver, Request, http, never
@@ -268,6 +268,15 @@ def test_url_that_no_client_can_read_fails_like_any_other(pushing: Pushing) -> N
     pushing.q.publish("hooks", b"x")
     pushing.start("hooks", ToHttp("http://xn--/"))
     eventually(lambda: pushing.counts("hooks")[2] == 1)
+
+
+def test_trial_after_the_end_is_told_so(pushing: Pushing, receiver: Receiver) -> None:
+    push = RunningPush("default", "p", "t", "queue", ToHttp(receiver.url()))
+    assert pushing.out.try_out(push).status == 204
+    pushing.out.close()
+    pushing.out.close()
+    with pytest.raises(duly.Closed):
+        pushing.out.try_out(push)
 
 
 # Lookups

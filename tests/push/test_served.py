@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -32,6 +34,13 @@ def test_push_delivers_signed_rotates_and_ends_when_the_endpoint_is_gone(q: duly
     first = receiver.requests[0]
     assert Webhook(made.secret).verify(first.body, first.headers) == {"n": 1}
     eventually(lambda: (last := q.describe_push("hook").last) is not None and last.status == 204)
+
+    receiver.next["/hook"] = [http(201, b"seen")]
+    answer = q.test_push("hook")
+    assert (answer.status, answer.body, answer.error) == (201, "seen", "")
+    tried = receiver.requests[-1]
+    assert tried.headers["duly-test"] == "true"
+    assert Webhook(made.secret).verify(tried.body, tried.headers)["type"] == "duly.test"
 
     rotated = q.rotate_push_secret("hook")
     assert rotated.secret is not None
@@ -65,6 +74,40 @@ def test_what_is_not_allowed_is_not_reached_and_its_messages_stay(q: duly.Client
         assert known is not None
         assert "--push-allow" in known.history[0].reason
         assert elsewhere.connections == 0
+
+
+@pytest.mark.full
+def test_broker_that_is_killed_loses_nothing_and_repeats_are_told_by_their_id(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    store, allow = str(tmp_path / "app.duly"), ("--push-allow", f"127.0.0.1:{receiver.port}")
+    command = [
+        sys.executable,
+        "-m",
+        "duly",
+        "serve",
+        "--store",
+        store,
+        "--http-port",
+        "0",
+        "--flight-port",
+        "0",
+        *allow,
+    ]
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE) as first, duly.connect(store) as q:
+        assert first.stdout is not None
+        assert first.stdout.readline()
+        q.create_topic("hooks", kind="queue")
+        q.create_push("hook", topic="hooks", to=ToHttp(receiver.url(), timeout=0.5, concurrency=8))
+        q.publish("hooks", [duly.Message(b"x", id=f"m{number}") for number in range(5_000)])
+        eventually(lambda: len(receiver.requests) > 500)
+        first.kill()
+    with own_broker(store, *allow), duly.connect(store) as q:
+        eventually(lambda: (told := q.describe_push("hook")).lag + told.leased + told.retrying == 0, within_s=90)
+    ids = {got.headers["duly-id"]: got.headers["webhook-id"] for got in receiver.requests}
+    assert len(ids) == 5_000
+    assert len({got.headers["webhook-id"] for got in receiver.requests}) == 5_000
+    assert len(receiver.requests) <= 5_000 + 16
 
 
 @pytest.mark.parametrize(

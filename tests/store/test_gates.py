@@ -402,7 +402,7 @@ def test_a_file_of_the_schema_before_opens_with_its_lanes_and_takes_limits(
         fill(q, 20, "a")
         claim(q, "queue").nack()
     with closing(apsw.Connection(str(path))) as file:
-        file.execute("DROP TABLE duly_operation; DROP TABLE duly_gate")
+        file.execute("DROP TABLE duly_operation; DROP TABLE duly_gate; DROP TABLE duly_schedule; DROP TABLE duly_push")
         file.execute("DROP INDEX duly_lane_broken; DROP INDEX duly_loose_fresh")
         file.execute("ALTER TABLE duly_lane DROP COLUMN circuit; ALTER TABLE duly_lane DROP COLUMN circuit_state")
         file.execute("UPDATE duly_meta SET value = '7' WHERE key = 'schema'")

@@ -199,3 +199,24 @@ def test_what_others_drop_while_the_doctor_looks_is_no_damage(
     with duly.connect(store, clock=duly.ManualClock()) as q:
         monkeypatch.setattr(examination, "decode_entries", drop_then_look)
         assert [found for found in q.examine() if found.level == "alert"] == []
+
+
+def test_a_corrupt_block_ahead_does_not_keep_what_comes_before_it(tmp_path: Path) -> None:
+    """Messages of many lanes are gathered ahead of their turns: damage is reported when its own turn has come."""
+    path = tmp_path / "app.duly"
+    with duly.connect(path, clock=duly.ManualClock()) as q:
+        q.create_topic("jobs", kind="queue", lease=3600)
+        for nth in range(40):
+            q.publish("jobs", [duly.Message(b"%d %d" % (nth, n), lane=f"l{nth}") for n in range(20)])
+        q.publish("jobs", [duly.Message(b"last %d" % n, lane="late", priority=9) for n in range(20)])
+        served = q.claim("jobs", max_messages=5).payloads
+        *_, (key, blob) = rows(path, "duly_block", "data")
+        replace(path, "duly_block", "data", key, blob[:-3] + bytes([blob[-3] ^ 1]) + blob[-2:])
+        # What it has read already it would go on serving, and that is right.
+        q._port.store._cache.clear()  # type: ignore[attr-defined]
+        while len(served) < 800:
+            served += q.claim("jobs", max_messages=min(50, 800 - len(served))).payloads
+        assert len(set(served)) == 800
+        assert not any(body.startswith(b"last") for body in served)
+        with pytest.raises(duly.CorruptBlock):
+            q.claim("jobs")

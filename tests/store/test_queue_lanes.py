@@ -256,3 +256,37 @@ def test_a_message_keeps_to_its_lane_in_one_partition(q: duly.Client) -> None:
     assert len(homes) == 20
     assert all(len(parts) == 1 for parts in homes.values())
     assert len(set.union(*homes.values())) > 1
+
+
+def test_messages_that_are_gathered_ahead_of_their_turns_are_the_right_ones(q: duly.Client, jobs: str) -> None:
+    """Published lane after lane and served in turns: each claim takes one message of each of many blocks."""
+    draw = random.Random(11)
+    sent: dict[str, bytes] = {}
+    cancelled: set[str] = set()
+    got: dict[str, bytes] = {}
+
+    def publish(name: str, count: int) -> None:
+        # Some are too big to travel with the index.
+        bodies = [b"%s %d " % (name.encode(), len(sent) + n) * draw.choice((1, 1, 1, 900)) for n in range(count)]
+        ids = [f"{name}-{len(sent) + n}" for n in range(count)]
+        q.publish(jobs, [duly.Message(body, lane=name, id=i) for i, body in zip(ids, bodies, strict=True)])
+        sent.update(zip(ids, bodies, strict=True))
+
+    for nth in range(60):
+        publish(f"l{nth}", 40)
+    while True:
+        batch = q.claim(jobs, max_messages=draw.choice((1, 20, 60, 90)))
+        if not batch:
+            break
+        for delivery in batch:
+            assert delivery.id not in got
+            got[str(delivery.id)] = delivery.payload
+        if draw.random() < 0.2:
+            batch[0].nack(delay=0)
+            del got[str(batch[0].id)]
+        batch.ack()
+        if len(sent) < 5000:
+            publish(f"l{draw.randrange(90)}", draw.choice((1, 30)))
+        waiting = [i for i in draw.sample(sorted(sent), 3) if i not in got and i not in cancelled]
+        cancelled |= {i for i, what in q.cancel(jobs, waiting).items() if what == "cancelled"} if waiting else set()
+    assert got == {i: body for i, body in sent.items() if i not in cancelled}

@@ -104,6 +104,9 @@ def test_nothing_of_a_message_lies_in_the_clear_whatever_becomes_of_it(home: Hom
         q.publish("log", canaries())
     assert [one.id for one in q.operations()] == [CANARY]
     q.stage("log", canaries(), stage="staged", number=0)
+    q.create_schedule("s", topic="queue", cron="@every 1s", template=CANARY, headers={"h": CANARY}, key=CANARY)
+    q.create_schedule("t", topic="queue", cron="@yearly", payload=CANARY.encode())
+    q.update_schedule("t", lane="a")
     assert found(home) == []
     q.commit_stages("log", {"staged": 3}, job="j")
     home.clock.advance(2)
@@ -111,6 +114,9 @@ def test_nothing_of_a_message_lies_in_the_clear_whatever_becomes_of_it(home: Hom
     assert [message.payload for message in q.read("log")][-1] == f"{CANARY} 2".encode()
     assert {letter.reason for letter in q.dead("log", group="g")} >= {f"no good: {CANARY}"}
     assert any(CANARY in str(event.facts) for event in q.events())
+    eventually(lambda: q.describe_schedule("s").published)
+    assert q.describe_schedule("s").settings.template == CANARY
+    assert found(home) == []
     assert found(home) == []
     assert alerts(q) == []
 
@@ -464,6 +470,45 @@ def test_a_name_of_an_operation_that_was_swapped_is_told_of_and_the_operation_is
     assert any("name of an operation" in what for what in alerts(client))
     with duly.operation("one"), pytest.raises(duly.OperationExhausted):
         client.publish("t", b"x")
+
+
+def test_settings_of_a_schedule_that_were_swapped_are_told_of_and_do_not_tick(home: Home, sealed: duly.Client) -> None:
+    sealed.create_topic("t", kind="queue")
+    for name in ("one", "other", "third"):
+        sealed.create_schedule(name, topic="t", cron="@every 1h", payload=name.encode())
+    sealed.close()
+    put(home, "name = 'one'", of(home, "name = 'other'", "duly_schedule", "settings"), "duly_schedule", "settings")
+    client = connect(home)
+    assert any("settings of a schedule" in what for what in alerts(client))
+    home.clock.advance(3600)
+    eventually(lambda: client.describe_schedule("other").published and client.describe_schedule("third").published)
+    assert sorted(client.claim("t", max_messages=9).payloads) == [b"other", b"third"]
+    assert [event.facts["schedule"] for event in client.events() if event.kind == "tick_failed"] == ["one"]
+    with pytest.raises(duly.StoreError, match="doctor"):
+        client.describe_schedule("one")
+    client.delete_schedule("one")
+    assert len(client.schedules()) == 2
+
+
+def test_without_the_key_nothing_ticks_and_with_it_what_was_missed_is_caught_up_with(
+    home: Home, sealed: duly.Client
+) -> None:
+    sealed.create_topic("t", kind="queue")
+    sealed.create_schedule("s", topic="t", cron="@every 1h", missed="all", payload=b"x")
+    other = connect(home, tenant="other")
+    other.create_topic("t", kind="queue")
+    other.create_schedule("o", topic="t", cron="@every 2h")
+    home.clock.advance(1)
+    sealed.close()
+    other.close()
+    without = connect(home, master=MasterKeys([b"another key, of thirty-two bytes"]), tenant="other")
+    home.clock.advance(2 * 3600)
+    # Ten seconds are left to those who may have the key; then it is put off, for the sake of the others.
+    eventually(lambda: without.describe_schedule("o").published, within_s=30)
+    without.close()
+    client = connect(home)
+    home.clock.advance(60)
+    eventually(lambda: client.describe_schedule("s").published == 2)
 
 
 def test_a_history_that_was_changed_is_told_of_though_it_goes_on(home: Home, sealed: duly.Client) -> None:

@@ -112,6 +112,7 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 duly.Message(b"now", id="welcome-44", lane="globex", priority=1),
             ],
         )
+        q.create_schedule("reminders", topic="emails", cron="0 8 * * MON", zone="Europe/Berlin", payload=b"hello")
         for name in ("orders@12-345", "import"):
             q.stop_operation(name)
         q.create_push("billing-hook", topic="orders", group="billing", to=duly.ToHttp("https://example.com/"))
@@ -184,6 +185,7 @@ class TestHelp:
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
             + [f"tenants {verb}" for verb in words("create list show update suspend resume delete")]
             + [f"operations {verb}" for verb in words("list resume stop")]
+            + [f"schedule {verb}" for verb in words("create list show update pause resume delete next")]
             + [f"push {verb}" for verb in words("create list show update pause resume rotate test delete")]
             + [f"dead {verb}" for verb in words("list show redrive purge")]
             + [f"keys {verb}" for verb in words("create list rotate revoke")]
@@ -205,7 +207,7 @@ class TestHelp:
 
     @pytest.mark.parametrize(
         "group",
-        ["", "topics", "groups", "tenants", "operations", "push", "dead", "keys", "principals", "master", "pipeline"],
+        ["", *words("topics groups tenants operations schedule push dead keys principals master pipeline")],
     )
     def test_a_group_alone_shows_its_help(self, group: str) -> None:
         assert "Usage: duly" in ok(*group.split()).out.replace("root", "duly")
@@ -258,6 +260,7 @@ TOPIC_COMMANDS = {
     "push create": "hook T --to-http https://example.com/",
     "export": "T new.parquet",
     "import": "old-orders.parquet T",
+    "schedule create": "new --topic T --cron @daily",
     "pipeline schedule": "--to T --file rows.csv",
 }
 GROUP_COMMANDS = {
@@ -288,6 +291,11 @@ WITHOUT_NAMES = {
     "tenants delete": "acme",
     "operations resume": "import",
     "operations stop": "import",
+    "schedule show": "reminders",
+    "schedule update": "reminders --zone UTC",
+    "schedule pause": "reminders",
+    "schedule resume": "reminders",
+    "schedule delete": "reminders",
     "push show": "billing-hook",
     "push update": "billing-hook --concurrency 4",
     "push pause": "billing-hook",
@@ -381,6 +389,8 @@ class TestErrors:
             "tenants create",
             "tenants list",
             "operations list",
+            "schedule list",
+            "schedule next",
             "push list",
         }
         assert without_names | set(TOPIC_COMMANDS) | set(GROUP_COMMANDS) == set(COMMANDS)

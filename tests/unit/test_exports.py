@@ -94,6 +94,11 @@ PUBLIC = [
     "Retention",
     "RetryLater",
     "RetryPolicy",
+    "Schedule",
+    "ScheduleDescription",
+    "ScheduleExists",
+    "ScheduleNotFound",
+    "ScheduleRun",
     "Sealed",
     "Settled",
     "Span",
@@ -199,6 +204,14 @@ CLIENT = [
     "renew",
     "replay",
     "resume",
+    "create_schedule",
+    "update_schedule",
+    "delete_schedule",
+    "pause_schedule",
+    "resume_schedule",
+    "describe_schedule",
+    "schedules",
+    "preview_schedule",
     "resume_operation",
     "resume_push",
     "resume_store",
@@ -249,6 +262,7 @@ def test_the_clients_calls_are_these() -> None:
 def test_every_call_takes_a_timeout() -> None:
     # These ask nothing of the store, take as long as the store is big (examine), or as they are told to wait.
     without = {"close", "consumer", "tenant", "limits", "renew", "examine", "clock", "await_messages"}
+    without |= {"preview_schedule"}
     for name in CLIENT:
         if name not in without:
             assert "timeout" in inspect.signature(getattr(duly.Client, name)).parameters, name

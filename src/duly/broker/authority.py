@@ -60,6 +60,7 @@ from ..engine.pushes import (
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
 from ..engine.retain import Chores
+from ..engine.schedules import CreateSchedule, DeleteSchedule, DescribeSchedule, ListSchedules, UpdateSchedule
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.stretch import Stretch
@@ -121,6 +122,11 @@ def _copies(command: Replay) -> str | None:
     return "publish" if command.copies else None
 
 
+def _publishes(command: CreateSchedule | UpdateSchedule) -> str | None:
+    # To stop one takes no right to publish.
+    return None if isinstance(command, UpdateSchedule) and command.paused and not command.changes else "publish"
+
+
 def _acks(command: Claim) -> str | None:
     return "settle" if command.acks is not None else None
 
@@ -130,11 +136,11 @@ def _claims(_: CreatePush | UpdatePush | ResumePush) -> str | None:
     return "claim"
 
 
-def _publishes(command: CreatePush) -> tuple[str, str] | None:
+def _forwards(command: CreatePush) -> tuple[str, str] | None:
     return None if command.to_topic is None else ("publish", command.to_topic.topic)
 
 
-def _publishes_anew(command: UpdatePush) -> tuple[str, str] | None:
+def _forwards_anew(command: UpdatePush) -> tuple[str, str] | None:
     target = command.changes.get("topic")
     return ("publish", target) if isinstance(target, str) else None
 
@@ -181,8 +187,14 @@ RIGHTS: dict[type | str, Right] = {
     ListOperations: Right("browse", "tenant"),
     ResumeOperation: Right("configure", "tenant"),
     StopOperation: Right("configure", "tenant"),
-    CreatePush: Right("configure", also=_claims, beside=_publishes),
-    UpdatePush: Right("configure", "push", also=_claims, beside=_publishes_anew),
+    # Of one that has been made the topic is looked up (named.py). Who changes one changes what is published.
+    CreateSchedule: Right("configure", also=_publishes),
+    UpdateSchedule: Right("configure", also=_publishes),
+    DeleteSchedule: Right("configure"),
+    DescribeSchedule: Right("browse"),
+    ListSchedules: Right("browse", "list"),
+    CreatePush: Right("configure", also=_claims, beside=_forwards),
+    UpdatePush: Right("configure", "push", also=_claims, beside=_forwards_anew),
     ResumePush: Right("configure", "push", also=_claims),
     PausePush: Right("configure", "push"),
     DeletePush: Right("configure", "push"),
@@ -218,6 +230,7 @@ RIGHTS: dict[type | str, Right] = {
     "hello": Right(ANYONE, "store"),
     "clock": Right(ANYONE, "store"),
     "limits": Right(ANYONE, "store"),
+    "preview": Right(ANYONE, "store"),
     "accept_clock": Right("store", "store"),
     "examine": Right("store", "store"),
     "cluster": Right("store", "store"),

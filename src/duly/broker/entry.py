@@ -27,6 +27,7 @@ from ..engine.event_log import ListEvents, Page
 from ..engine.forecast import ListForecasts
 from ..engine.principals import PutPrincipal
 from ..engine.pushes import ListPushes, PushPlace, no_push, push_place
+from ..engine.schedules import ListSchedules
 from ..engine.stretch import Piece, Stretch, read_piece
 from ..engine.tail import Tail, Tailed
 from ..engine.tenants import check_tenant_is
@@ -56,6 +57,7 @@ from .authority import ANYONE, NOTHING, RIGHTS, SEE, Right, Shown, Verdict
 from .broker import LOOK_S, Broker
 from .desk import Answered, Waiter
 from .meters import Meter
+from .named import NAMED, visible_schedules, with_topic
 
 _ALLOWED_MAX = 10_000
 # With these a tenant comes into being, where nobody has keys.
@@ -180,8 +182,11 @@ class Entry:
         right = RIGHTS[kind]
         if right.about == "push" and verdict.identity is not None:
             return self._admit_to_push(command, verdict.identity, right)
-        with self._telling(right.action, topic, command.tenant):
+        with self._telling(right.action, topic, command.tenant) as telling:
             tenant = _meant(verdict.identity, command)
+            if kind in NAMED and verdict.identity is not None:
+                command = with_topic(self.broker.look, command, verdict.identity, tenant)
+                telling.topic = topic = command.topic
             key = (kind, tenant, topic, right.also(command), right.beside(command))
             own = verdict.allowed.get(key, _UNDECIDED)
             if own is _UNDECIDED:
@@ -377,22 +382,22 @@ class Entry:
 class _Telling:
     """Around a decision: what is refused, by an error of that kind, is told to whoever listens (Broker.on_denied)."""
 
-    __slots__ = ("_action", "_entry", "_kind", "_tenant", "_topic")
+    __slots__ = ("_action", "_entry", "_kind", "_tenant", "topic")
 
     def __init__(self, entry: Entry, action: str, topic: str | None, tenant: str, kind: type[Error] = Error) -> None:
         self._entry = entry
         self._kind = kind
         self._action = action
-        self._topic = topic
+        self.topic = topic
         self._tenant = tenant
 
-    def __enter__(self) -> None:
-        return None
+    def __enter__(self) -> _Telling:
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, self._kind) and not isinstance(error, Unauthenticated):
             by = self._entry._by(self._entry.verdict().identity)
-            self._entry.broker.on_denied(by, self._action, self._tenant, self._topic, error)
+            self._entry.broker.on_denied(by, self._action, self._tenant, self.topic, error)
 
 
 class _ToldWatch:
@@ -531,4 +536,5 @@ _LISTS: dict[type, Callable[[Do, Any, Identity], Any]] = {
     CheckHealth: _of_topics,
     ListForecasts: _of_topics,
     ListEvents: _list_events,
+    ListSchedules: visible_schedules,
 }

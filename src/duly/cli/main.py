@@ -33,6 +33,7 @@ from . import (
     pushes,
     queued,
     read,
+    schedule,
     serve,
     stats,
     tenants,
@@ -67,6 +68,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(pushes.app, name="push")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(operations.app, name="operations")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(consumers.app)
 app.add_typer(stats.app)
 app.add_typer(health.app)

@@ -451,6 +451,14 @@ class Client(_Call):
     test_push = _awaited(PlainClient.test_push)
     resume_operation = _awaited(PlainClient.resume_operation)
     stop_operation = _awaited(PlainClient.stop_operation)
+    create_schedule = _awaited(PlainClient.create_schedule)  # type: ignore[arg-type]
+    update_schedule = _awaited(PlainClient.update_schedule)  # type: ignore[arg-type]
+    delete_schedule = _awaited(PlainClient.delete_schedule)
+    pause_schedule = _awaited(PlainClient.pause_schedule)
+    resume_schedule = _awaited(PlainClient.resume_schedule)
+    describe_schedule = _awaited(PlainClient.describe_schedule)
+    schedules = _awaited(PlainClient.schedules)
+    preview_schedule = _awaited(PlainClient.preview_schedule)
     audit = _streamed(PlainClient.audit)
     pause = _awaited(PlainClient.pause)
     resume = _awaited(PlainClient.resume)

@@ -42,6 +42,7 @@ from .messages import MessageCalls
 from .port import Port
 from .pushes import PushCalls
 from .renewal import Renewal
+from .schedules import ScheduleCalls
 from .tenants import TenantCalls
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _TOPICS_A_PAGE = 100
 T = TypeVar("T", GroupHealth, Forecast)
 
 
-class Client(DefinitionCalls, TenantCalls, MessageCalls, ConsumeCalls, PushCalls, KeyCalls):
+class Client(DefinitionCalls, TenantCalls, MessageCalls, ConsumeCalls, PushCalls, KeyCalls, ScheduleCalls):
     """A tenant's way into Duly. Made by `duly.connect`; close it, or use it as a context manager."""
 
     def __init__(self, port: Port, *, tenant: str, consumer: str | None, timeout: Duration) -> None:

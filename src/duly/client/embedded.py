@@ -31,6 +31,7 @@ from ..health import Finding
 from ..interrupt import SHIELD
 from ..member import Member
 from ..store.contract import AgendaRow, Backup, TenantRow, Transaction
+from .ticker import Ticker
 
 R = TypeVar("R")
 
@@ -230,7 +231,7 @@ def heed_weights(store: Any) -> list[TenantRow]:
 
 
 class Caretaker:
-    """A thread that sleeps until the next chore is due, and does it.
+    """A thread that sleeps until the next chore is due, and does it; and until schedules tick (ticker.py).
 
     Chores are transactions like any other and queue behind everyone else's, as a tenant of their own.
     The process that notes a chore sees to it; the others look once a minute, in case it is gone.
@@ -241,6 +242,7 @@ class Caretaker:
         self._stopping = False
         # When it last looked at what is set on tenants; a change wakes it.
         self._heeded_at = -_HEED_S
+        self._ticker = Ticker(store, self._write)
         self._thread = threading.Thread(target=self._loop, name="duly-caretaker", daemon=True)
         self._thread.start()
 
@@ -254,7 +256,9 @@ class Caretaker:
     def _loop(self) -> None:
         while not self._stopping:
             ticket = self._store.ticket([0], here_only=True)
+            tick_at: int | None = None
             try:
+                tick_at = self._ticker.run()
                 self._store.look_at_clock()
                 self._store.look_at_disk()
                 self._store.look_at_stored()
@@ -273,7 +277,22 @@ class Caretaker:
                 next_due, heeds = self._store.clock.now_ms() + 5000, True
             if not self._stopping:
                 look_again_s = _LOOK_AGAIN_S if heeds else _HEED_S
-                self._store.wait(ticket, until_ms=next_due, deadline=monotonic_s() + look_again_s)
+                self._rest(ticket, next_due, tick_at, look_again_s)
+
+    def _rest(self, ticket: Any, next_due: int | None, tick_at: int | None, seconds: float) -> None:
+        """Sleeps until there is something to do, or something has changed; what others do to schedules is looked at."""
+        until = monotonic_s() + seconds
+        while True:
+            pause_s = min(until - monotonic_s(), self._ticker.rest_s())
+            slept_until = monotonic_s() + pause_s
+            moments = [moment for moment in (next_due, tick_at) if moment is not None]
+            self._store.wait(ticket, until_ms=min(moments, default=None), deadline=slept_until)
+            if monotonic_s() < slept_until or slept_until >= until or self._stopping:
+                return
+            try:
+                tick_at = self._ticker.run()
+            except Error as error:
+                log.warning("schedules cannot be looked at: %s", error)
 
     def _heed(self) -> bool:
         """Reads the weights of tenants. False: that was a moment ago; they may have changed since."""

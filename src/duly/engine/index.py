@@ -43,13 +43,14 @@ from ..store.contract import LANED, READY, STALE, TIMED, HoleRow, LooseRow, Queu
 from .agenda import TRUNCATE, schedule
 from .block import OF_A_RUN, Block, Place, encode
 from .columns import NEVER, Columns, gather
-from .entries import Entries, concat, lane_hash, make_entries, place_of
-from .fairness import Clocks, Tails, give_tags, standing_in, tails_of, weigh
+from .entries import Entries, concat, make_entries, place_of
+from .fairness import Clocks, Tails, give_tags, tails_of, weigh
 from .find import head_of
 from .gathered import AHEAD_MAX, gathered_at
 from .limited import admit, enter, is_limited
 from .lookup import light_messages_at, messages_at, with_big, without_big
 from .service import service_of
+from .untagged import Untagged, split, weights_or_ones
 from .views import (
     AHEAD_FIRST,
     Ahead,
@@ -64,6 +65,7 @@ from .views import (
     nothing_ahead,
     order_of,
 )
+from .young import Outlook, entries_of, few, is_taken, packed, young_after
 
 # So many messages are absorbed at once, and left unabsorbed by publishers at most.
 ABSORB_MAX = 16_384
@@ -79,16 +81,6 @@ _MERGED_MIN = 5
 # Entries a block of a run that is made now.
 RUN_BLOCK = 1_000
 MINUTE_MS = 60_000
-
-
-class Untagged(msgspec.Struct, frozen=True):
-    """Messages of named lanes that have just become ready. `turns`: they had tags, in this order within each lane."""
-
-    entries: Entries
-    weights: Any
-    columns: Columns | None
-    young: bool
-    turns: Any = None
 
 
 class Index:
@@ -110,7 +102,7 @@ class Index:
                 row,
                 {run.id: run for run in tx.runs(topic.tenant_id, partition)},
                 *_by_run(tx.holes(topic.tenant_id, partition)),
-                *_young_after(self._outlook, row),
+                *young_after(self._outlook, row),
                 {},
             )
         self.row: QueueRow = known[0]
@@ -279,7 +271,7 @@ class Index:
         self._seen_to = stop = blocks[-1].end if blocks else start
         if not blocks:
             return 0
-        entries = concat([self._entries_of(block) for block in blocks])
+        entries = concat([entries_of(self.tx, self.partition, block) for block in blocks])
         weights = None
         if entries.has_lanes:
             weights = np.concatenate([weigh(self.topic, block.columns) for block in blocks])
@@ -292,17 +284,6 @@ class Index:
             entries, weights = entries.take(at), None if weights is None else weights[at]
         self._take_in(entries, weights, None, young=True)
         return stop - start
-
-    def _entries_of(self, block: Block) -> Entries:
-        """The entries of a log block. The young end is looked at again whenever somebody else had a turn: kept."""
-        key = ("young entries", self.partition, block.base)
-        known: tuple[Block, Entries] | None = self.tx.cached(key)
-        # The very same block: of a transaction that is undone, another one may get the offsets.
-        if known is not None and known[0] is block:
-            return known[1]
-        entries = _make_entries_of(block)
-        self.tx.cache(key, (block, entries), entries.bytes + block.columns.bytes)
-        return entries
 
     def promote(self, most: int = PROMOTE_MAX) -> int:
         """Makes ready what has come due, and some of what is stale, up to a bound. Returns how many there were."""
@@ -381,7 +362,9 @@ class Index:
             entries, columns = self._take_out(proposal)
             weights = self._weights(entries, columns)
             turns = np.arange(len(entries))
-            self._untagged.append(Untagged(entries, _each(weights, len(entries)), columns, young=False, turns=turns))
+            self._untagged.append(
+                Untagged(entries, weights_or_ones(weights, len(entries)), columns, young=False, turns=turns)
+            )
         return count
 
     def refill(self, want: int) -> None:
@@ -501,7 +484,7 @@ class Index:
             own = None if columns is None else columns.take(at)
             if kind == LANED:
                 some = None if weights is None else weights[at]
-                self._untagged.append(Untagged(part, _each(some, len(at)), own, young=young))
+                self._untagged.append(Untagged(part, weights_or_ones(some, len(at)), own, young=young))
             else:
                 self._add_fresh(kind, part, own, young=young)
 
@@ -516,7 +499,7 @@ class Index:
         kinds = self._stale_kinds()
         stale = self._tails(kinds) if kinds else []
         if stale:
-            behind = [_split(part, stale) for part in parts]
+            behind = [split(part, stale) for part in parts]
             parts = [part for part, _ in behind if part is not None]
             self._give_tags(kinds[-1], [part for _, part in behind if part is not None], stale)
         self._give_tags(LANED, parts, self._tails([LANED]))
@@ -684,7 +667,7 @@ class Index:
         left = sum(fresh.left for fresh in self._fresh if fresh.young)
         if young == "all" or (length >= ABSORB_FROM and young != "none") or not left:
             if length:
-                self.row = replace(self.row, absorbed_to=self._seen_to, taken=_packed(self._bits()[length:]))
+                self.row = replace(self.row, absorbed_to=self._seen_to, taken=packed(self._bits()[length:]))
             return True
         served = [fresh.entries.seq[: fresh.pos] for fresh in self._fresh if fresh.young and fresh.pos]
         if served:
@@ -693,7 +676,7 @@ class Index:
             bits = np.zeros(max(length, len(before)), np.uint8)
             bits[: len(before)] = before
             bits[np.concatenate(served) - self.row.absorbed_to] = 1
-            self.row = replace(self.row, taken=_packed(bits))
+            self.row = replace(self.row, taken=packed(bits))
         return False
 
     def _bits(self) -> np.ndarray[Any, Any]:
@@ -704,7 +687,7 @@ class Index:
         """Writes how far the log was absorbed, and keeps all this for the next transaction."""
         if self.row != self._row_stored:
             self.tx.queue_put(self.topic.tenant_id, self.partition, self.row)
-        young = _few([(fresh.kind, fresh.peek(fresh.left)) for fresh in self._fresh])
+        young = few([(fresh.kind, fresh.peek(fresh.left)) for fresh in self._fresh])
         self.tx.remember(("outlook", self.partition), self._look_out(young))
         self.tx.remember(
             ("queue", self.partition),
@@ -796,74 +779,9 @@ class Index:
         return len(starts)
 
 
-class Outlook(msgspec.Struct, frozen=True):
-    """What was prepared for the next claims: good after somebody else's turn as well, less what that one took."""
-
-    absorbed_to: int
-    # How far the young end was looked at, and what was left of it; None: not to be used.
-    seen_to: int | None
-    young: tuple[tuple[int, Entries], ...]
-    # By kind: the serial of what was merged ahead, and the runs in it.
-    ahead: dict[int, tuple[int, tuple[int, ...]]]
-
-
-def _young_after(outlook: Outlook | None, row: QueueRow) -> tuple[int | None, tuple[tuple[int, Entries], ...]]:
-    """How far the young end was looked at before, and what is left of it by the bits of those that were served."""
-    if outlook is None or outlook.seen_to is None or outlook.absorbed_to != row.absorbed_to:
-        return None, ()
-    left = [(kind, entries.take(~is_taken(row, entries.seq))) for kind, entries in outlook.young]
-    return outlook.seen_to, tuple((kind, entries) for kind, entries in left if len(entries))
-
-
-def is_taken(row: QueueRow, seqs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Which of the messages at the young end have been served."""
-    bits = np.unpackbits(np.frombuffer(row.taken, np.uint8), bitorder="little")
-    at = seqs - row.absorbed_to
-    inside = (at >= 0) & (at < len(bits))
-    found = np.zeros(len(seqs), bool)
-    found[inside] = bits[at[inside]] == 1
-    return found
-
-
-def _packed(bits: np.ndarray[Any, Any]) -> bytes:
-    """Bits as a row has them; none, if none is set."""
-    return np.packbits(bits, bitorder="little").tobytes() if bits.any() else b""
-
-
-def _few(young: list[tuple[int, Entries]]) -> tuple[tuple[int, Entries], ...]:
-    """Stretches of entries as one of each kind, when they have become many."""
-    if len(young) <= 3:
-        return tuple(young)
-    together = []
-    for kind in sorted({kind for kind, _ in young}):
-        entries = concat([entries for of_kind, entries in young if of_kind == kind])
-        together.append((kind, entries.take(order_of(kind)(entries))))
-    return tuple(together)
-
-
 def _has_tags(kind: int) -> bool:
     """Whether entries of a kind of run are of named lanes, and ready."""
     return kind not in (READY, TIMED)
-
-
-def _each(weights: Any, count: int) -> Any:
-    """Weights of so many messages; None: all have the usual."""
-    return np.ones(count) if weights is None else weights
-
-
-def _split(part: Untagged, stale: Sequence[Tails]) -> tuple[Untagged | None, Untagged | None]:
-    """What gets its turn now, and what goes behind messages of its lane that wait for theirs."""
-    if part.turns is not None:
-        return part, None
-    behind = standing_in(part.entries, stale)
-    if not behind.any():
-        return part, None
-    return (None if behind.all() else _some(part, np.flatnonzero(~behind))), _some(part, np.flatnonzero(behind))
-
-
-def _some(part: Untagged, at: Any) -> Untagged:
-    columns = None if part.columns is None else part.columns.take(at)
-    return Untagged(part.entries.take(at), part.weights[at], columns, part.young)
 
 
 def _by_run(holes: list[HoleRow]) -> tuple[dict[int, frozenset[int]], dict[int, frozenset[int]]]:
@@ -891,22 +809,6 @@ _progress = msgspec.msgpack.Decoder(list[Progress])
 def progress_of(target: RunRow) -> list[Progress]:
     """How far the runs that a fold copies have been copied."""
     return _progress.decode(target.sources) if target.sources else []
-
-
-def _make_entries_of(block: Block) -> Entries:
-    columns = block.columns
-    names = columns.names
-    lane: Any = None
-    if "lane" in names:
-        codes, distinct = columns.coded("lane")
-        hashes = np.array([*(lane_hash(name) for name in distinct), 0], np.uint64)
-        lane = hashes[codes]
-    return make_entries(
-        np.arange(block.base, block.end, dtype=np.int64),
-        columns.numbers("due_at", block.published_at) if "due_at" in names else block.published_at,
-        columns.numbers("priority", 0) if "priority" in names else 0,
-        lane,
-    )
 
 
 def _expire_all_by(columns: Columns) -> int | None:

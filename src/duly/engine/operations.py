@@ -82,6 +82,18 @@ from .pushes import (
 from .read import OffsetAt, Read, offsets_at, read
 from .replay import Replay, replay
 from .retain import Chores, run_chores
+from .schedules import (
+    CreateSchedule,
+    DeleteSchedule,
+    DescribeSchedule,
+    ListSchedules,
+    UpdateSchedule,
+    create_schedule,
+    delete_schedule,
+    describe_schedule,
+    list_schedules,
+    update_schedule,
+)
 from .settle import Held, ReleaseConsumer, held, release_consumer, settle
 from .stage import CommitStages, DropStages, Stage, commit_stages, drop_stages, stage
 from .tail import Tail, tail
@@ -168,6 +180,9 @@ WRITES: dict[type, Verb[Any, Any]] = {
     DeleteTenant: _each(delete_tenant),
     ResumeOperation: _each(resume_operation),
     StopOperation: _each(stop_operation),
+    CreateSchedule: _each(create_schedule),
+    UpdateSchedule: _each(update_schedule),
+    DeleteSchedule: _each(delete_schedule),
     PutPrincipal: _each(put_principal),
     DeletePrincipal: _each(delete_principal),
     CreateKey: _each(create_key),
@@ -195,6 +210,8 @@ READS: dict[type, Callable[[Transaction, Any], Any]] = {
     CheckHealth: check_health,
     ListForecasts: list_forecasts,
     ListOperations: list_operations,
+    DescribeSchedule: describe_schedule,
+    ListSchedules: list_schedules,
     ListAudit: list_audit,
     ListTenants: list_tenants,
     DescribeTenant: describe_tenant,

@@ -15,11 +15,10 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from ..errors import Conflict, InvalidArgument, LimitExceeded, PushExists, PushNotFound, Sealed, StaleVersion
+from ..errors import Conflict, InvalidArgument, LimitExceeded, PushExists, PushNotFound, StaleVersion
 from ..grants import NOBODY, By
 from ..push import (
     ACTIVE,
@@ -45,6 +44,16 @@ from .find import find_group, find_owner, find_topic
 from .gates import mend_gate
 from .groups import DescribeGroup, describe_group
 from .push_ends import tell_push
+from .push_secrets import (
+    KeptSecret,
+    audited,
+    encode,
+    first_secrets,
+    kept_of,
+    settings_of,
+    shown_of,
+    whole_of,
+)
 
 
 class CreatePush(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,64 +139,6 @@ class ListPushes(msgspec.Struct, frozen=True):
     limit: int
 
 
-# What is stored
-
-
-class _Secret(msgspec.Struct, frozen=True):
-    """A secret; `until_ms`: it signs until then, None: until the next rotation."""
-
-    key: bytes
-    until_ms: int | None = None
-
-
-class _Secrets(msgspec.Struct, frozen=True):
-    """What is not shown: secrets, the newest first, and the values of headers."""
-
-    signing: tuple[_Secret, ...] = ()
-    headers: dict[str, str] = {}
-
-    def valid(self, now_ms: int) -> tuple[_Secret, ...]:
-        """Those that sign now."""
-        return tuple(one for one in self.signing if one.until_ms is None or one.until_ms > now_ms)
-
-
-class _Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where it goes, one of the two; a header's value stands with the secrets."""
-
-    to_http: ToHttp | None = None
-    to_topic: ToTopic | None = None
-
-
-_settings = msgspec.json.Decoder(_Settings)
-_secrets = msgspec.json.Decoder(_Secrets)
-_encode = msgspec.json.Encoder().encode
-
-
-def _settings_of(to: ToHttp | ToTopic) -> bytes:
-    if isinstance(to, ToTopic):
-        return _encode(_Settings(to_topic=to))
-    return _encode(_Settings(to_http=replace(to, headers=dict.fromkeys(to.headers, HIDDEN))))
-
-
-def _shown(row: PushRow) -> _Settings:
-    """Where it goes, without what its headers say; nothing, if that cannot be read any more."""
-    return _Settings() if row.settings is None else _settings.decode(row.settings)
-
-
-def _kept(row: PushRow) -> _Secrets:
-    return _Secrets() if row.secrets is None else _secrets.decode(row.secrets)
-
-
-def _whole(row: PushRow) -> ToHttp | ToTopic:
-    """Where it goes, with all that its headers say. Raises Sealed."""
-    shown, kept = _shown(row), _kept(row)
-    if shown.to_topic is not None:
-        return shown.to_topic
-    if shown.to_http is None or row.secrets is None:
-        raise Sealed(f"What push {row.name!r} says cannot be read: shredded, or damaged. Run `duly doctor`; delete it.")
-    return replace(shown.to_http, headers=kept.headers)
-
-
 # What people see and do
 
 
@@ -206,8 +157,8 @@ def create_push(tx: Transaction, command: CreatePush) -> NewPush:
         topic.name,
         group.id,
         group.name,
-        _settings_of(to),
-        _first_secrets(to, command.secret),
+        settings_of(to),
+        first_secrets(to, command.secret),
         PAUSED if command.paused else ACTIVE,
         "",
         1,
@@ -219,7 +170,7 @@ def create_push(tx: Transaction, command: CreatePush) -> NewPush:
     if isinstance(to, ToHttp) and topic.settings.breaker is None and group.settings.breaker is None:
         _protect(tx, topic, group)
     tell_push(tx, row, "push_created", to=_kind_of(to))
-    told = _audited(asdict(to))
+    told = audited(asdict(to))
     bare = msgspec.structs.replace(command, to_http=None, to_topic=None, secret=None)
     note_done(tx, row.tenant_id, bare, group=group.name, to=told)
     return _new(tx, row)
@@ -233,15 +184,6 @@ def _one_of(to_http: ToHttp | None, to_topic: ToTopic | None) -> ToHttp | ToTopi
     if to_topic is not None and to_http is None:
         return to_topic
     raise InvalidArgument("A push goes to one place: an endpoint (duly.ToHttp) or a topic (duly.ToTopic).")
-
-
-def _first_secrets(to: ToHttp | ToTopic, given: str | None) -> bytes | None:
-    if isinstance(to, ToHttp):
-        key = secrets.token_bytes(SECRET_BYTES) if given is None else read_secret(given)
-        return _encode(_Secrets((_Secret(key),), dict(to.headers)))
-    if given is not None:
-        raise InvalidArgument("Nothing is signed on the way to a topic: leave secret= away.")
-    return None
 
 
 def _target(tx: Transaction, tenant: str, source: str, to: ToHttp | ToTopic) -> int | None:
@@ -278,23 +220,23 @@ def update_push(tx: Transaction, command: UpdatePush) -> Push:
     row = _claim(tx, command)
     if command.version is not None and command.version != row.version:
         raise StaleVersion(f"Push {row.name!r} is at version {row.version}, not {command.version}. Read it again.")
-    before = _whole(row)
+    before = whole_of(row)
     to = _changed(before, command.changes)
     if to == before:
         return _described(tx, row)
-    kept = _kept(row)
+    kept = kept_of(row)
     if isinstance(to, ToHttp):
         kept = msgspec.structs.replace(kept, headers=dict(to.headers))
     row = msgspec.structs.replace(
         row,
-        settings=_settings_of(to),
-        secrets=_encode(kept) if isinstance(to, ToHttp) else None,
+        settings=settings_of(to),
+        secrets=encode(kept) if isinstance(to, ToHttp) else None,
         target=_target(tx, row.tenant, row.topic, to),
         version=row.version + 1,
     )
     tx.push_put(row)
     tell_push(tx, row, "push_updated", changes=sorted(command.changes))
-    _note(tx, row, msgspec.structs.replace(command, changes=_audited(command.changes)))
+    _note(tx, row, msgspec.structs.replace(command, changes=audited(command.changes)))
     return _described(tx, row)
 
 
@@ -340,7 +282,7 @@ def _turn(tx: Transaction, row: PushRow, command: PausePush | ResumePush, state:
     if row.state != state:
         target = row.target
         if state == ACTIVE:
-            target = _target(tx, row.tenant, row.topic, _whole(row))
+            target = _target(tx, row.tenant, row.topic, whole_of(row))
         row = msgspec.structs.replace(row, state=state, reason="", version=row.version + 1, target=target)
         tx.push_state(row)
         tell_push(tx, row, kind)
@@ -359,20 +301,20 @@ def delete_push(tx: Transaction, command: DeletePush) -> None:
 def rotate_push_secret(tx: Transaction, command: RotatePushSecret) -> NewPush:
     """Signs with a new secret, and for a while with those of before, too."""
     row = _claim(tx, command)
-    if not isinstance(_whole(row), ToHttp):
+    if not isinstance(whole_of(row), ToHttp):
         raise InvalidArgument(f"Push {row.name!r} goes to a topic: nothing is signed on the way.")
     made = secrets.token_bytes(SECRET_BYTES) if command.secret is None else read_secret(command.secret)
-    kept, until = _kept(row), tx.now_ms + command.overlap_ms
-    older = [one if one.until_ms is not None else _Secret(one.key, until) for one in kept.valid(tx.now_ms)]
+    kept, until = kept_of(row), tx.now_ms + command.overlap_ms
+    older = [one if one.until_ms is not None else KeptSecret(one.key, until) for one in kept.valid(tx.now_ms)]
     # Without an overlap none of them is to be trusted any more, whatever it was promised.
-    signing = (_Secret(made), *(older if command.overlap_ms else ()))
+    signing = (KeptSecret(made), *(older if command.overlap_ms else ()))
     if len(signing) > SECRETS_MAX:
         raise LimitExceeded(
             f"At most {SECRETS_MAX} secrets of a push sign at once. Wait until the older ones end, or rotate with "
             "overlap=0, which ends them now."
         )
     row = msgspec.structs.replace(
-        row, secrets=_encode(msgspec.structs.replace(kept, signing=signing)), version=row.version + 1
+        row, secrets=encode(msgspec.structs.replace(kept, signing=signing)), version=row.version + 1
     )
     tx.push_put(row)
     tell_push(tx, row, "push_secret_rotated", overlap_ms=command.overlap_ms)
@@ -408,7 +350,7 @@ def test_push(tx: Transaction, command: TestPush) -> RunningPush:
     """What it takes to send a request, which a store does not do: a broker does (broker.py). Raises Sealed."""
     owner = find_owner(tx, command.tenant)
     row = _is_of(None if owner is None else tx.push(owner.id, command.name), command)
-    to = _whole(row)
+    to = whole_of(row)
     if not isinstance(to, ToHttp):
         raise InvalidArgument(f"Push {row.name!r} goes to a topic: publish a message into {row.topic!r} to try it.")
     return _runnable(tx, row, to).push
@@ -446,11 +388,11 @@ def runnable_push(tx: Transaction, asked: PushPlace) -> Runnable | None:
     row = None if owner is None else tx.push(owner.id, asked.name)
     if row is None or row.state != ACTIVE:
         return None
-    return _runnable(tx, row, _whole(row))
+    return _runnable(tx, row, whole_of(row))
 
 
 def _runnable(tx: Transaction, row: PushRow, to: ToHttp | ToTopic) -> Runnable:
-    valid = _kept(row).valid(tx.now_ms)
+    valid = kept_of(row).valid(tx.now_ms)
     keys = tuple(one.key for one in valid)
     push = RunningPush(row.tenant, row.name, row.topic, row.group, to, keys, row.version)
     return Runnable(push, min((one.until_ms for one in valid if one.until_ms is not None), default=None))
@@ -476,25 +418,13 @@ def _kind_of(to: ToHttp | ToTopic) -> str:
     return "an endpoint" if isinstance(to, ToHttp) else "a topic"
 
 
-def _audited(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What the audit is told, which is not encrypted: of headers the names, of an address the host (its path may be all
-    that keeps others out).
-    """
-    told = dict(facts)
-    if isinstance(told.get("headers"), Mapping):
-        told["headers"] = dict.fromkeys(told["headers"], HIDDEN)
-    if "url" in told:
-        told["url"] = f"{urlsplit(told['url']).scheme}://{urlsplit(told['url']).netloc}/{HIDDEN}"
-    return told
-
-
 def _seen(tx: Transaction) -> set[str]:
     return {member.name for member in tx.members_seen()}
 
 
 def _facts(tx: Transaction, row: PushRow, seen: set[str] | None = None) -> dict[str, Any]:
     """What is told of every push. One whose holder is gone is run by nobody."""
-    shown, valid = _shown(row), _kept(row).valid(tx.now_ms)
+    shown, valid = shown_of(row), kept_of(row).valid(tx.now_ms)
     alive = _seen(tx) if seen is None else seen
     return {
         "name": row.name,
@@ -516,7 +446,7 @@ def _described(tx: Transaction, row: PushRow) -> Push:
 
 
 def _new(tx: Transaction, row: PushRow) -> NewPush:
-    signing = _kept(row).signing
+    signing = kept_of(row).signing
     return NewPush(**_facts(tx, row), secret=secret_text(signing[0].key) if signing else None)
 
 

@@ -153,7 +153,9 @@ def suspend_tenant(tx: Transaction, command: SuspendTenant) -> TenantDescription
 
 def resume_tenant(tx: Transaction, command: ResumeTenant) -> TenantDescription:
     """Lets the tenant go on. One that is not suspended stays as it is."""
-    return _change(tx, command, replace(_find_present(tx, command.name), state=ACTIVE))
+    row = _find_present(tx, command.name)
+    tx.schedules_wake(row.id)
+    return _change(tx, command, replace(row, state=ACTIVE))
 
 
 def _find_present(tx: Transaction, name: str) -> TenantRow:

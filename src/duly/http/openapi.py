@@ -44,6 +44,7 @@ _TAGS = {
     "dead letters": "Messages that were given up.",
     "topics": "Topics: logs and queues.",
     "groups": "Consumers that share one copy of a topic's messages.",
+    "schedules": "Messages published into a queue by cron.",
     "pushes": "A group's messages go to an endpoint, or to another topic, without a consumer of one's own.",
     "keys": "Who may do what: principals, their grants and their keys.",
     "store": "The store as a whole.",

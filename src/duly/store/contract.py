@@ -155,6 +155,34 @@ class OperationRow(msgspec.Struct, frozen=True):
     expires_at: int | None = None
 
 
+class ScheduleRow(msgspec.Struct, frozen=True):
+    """A schedule: its settings and its state (engine/schedules.py), as they are encoded.
+
+    `next_at` is the tick that is next, None if there is none; `look_at`, when somebody wants to look at it: then, or
+    later where that tick could not be published. `settings` None: they cannot be read, or ever again.
+    """
+
+    tenant_id: int
+    name: str
+    topic_id: int
+    topic: str
+    settings: bytes | None
+    paused: bool
+    version: int
+    created_at: int
+    next_at: int | None
+    look_at: int | None
+    state: bytes
+
+
+class ScheduleLook(msgspec.Struct, frozen=True):
+    """When the next schedule wants to be looked at, and whose it is."""
+
+    at: int
+    tenant: str
+    topic: str
+
+
 class PushRow(msgspec.Struct, frozen=True):
     """A push (engine/pushes.py), with the names of what it belongs to.
 
@@ -627,6 +655,17 @@ class Transaction(Protocol):
     def operation_page(self, tenant_id: int, after: str, limit: int, *, stopped: bool) -> list[OperationRow]: ...
     def operations_expire(self, now_ms: int, limit: int) -> int | None: ...
 
+    # Schedules. Asked for with `lock`, or because they are due, they are nobody else's until this transaction ends
+    def schedule(self, tenant_id: int, name: str, *, lock: bool = False) -> ScheduleRow | None: ...
+    def schedule_page(self, tenant_id: int, after: str, limit: int) -> list[ScheduleRow]: ...
+    def schedules_due(self, topic: TopicRow, limit: int) -> list[ScheduleRow]: ...
+    def schedule_next(self) -> ScheduleLook | None: ...
+    def schedule_insert(self, row: ScheduleRow) -> bool: ...
+    def schedule_put(self, row: ScheduleRow) -> None: ...
+    def schedule_judged(self, row: ScheduleRow) -> None: ...
+    def schedule_delete(self, row: ScheduleRow) -> None: ...
+    def schedules_put_off(self, topic: TopicRow, until_ms: int) -> int: ...
+    def schedules_wake(self, tenant_id: int) -> None: ...
     # Pushes, and who runs which. `push_claim` keeps a row from everybody else until this transaction ends;
     # `push_insert` answers False where the name is taken, or the group has one; `push_pulse` differs after any change
     def push(self, tenant_id: int, name: str) -> PushRow | None: ...

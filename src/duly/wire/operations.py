@@ -56,6 +56,7 @@ from ..engine.pushes import (
 )
 from ..engine.read import OffsetAt, Read
 from ..engine.replay import Replay
+from ..engine.schedules import CreateSchedule, DeleteSchedule, DescribeSchedule, ListSchedules, UpdateSchedule
 from ..engine.settle import Held, ReleaseConsumer
 from ..engine.stage import CommitStages, DropStages, Stage
 from ..engine.tail import Tail, Tailed
@@ -86,6 +87,7 @@ from ..health import GroupHealth
 from ..keys import Key, NewKey, Principal
 from ..message import Admitted, DeadLetter, QueuedMessage, Receipt, Replayed, StoredMessage
 from ..push import NewPush, Push, PushAnswer, PushDescription, ToHttp, ToTopic
+from ..schedule import Schedule, ScheduleDescription
 from ..tenant import TenantDescription, TenantSettings
 from ..topic import GroupDescription, GroupSettings, TopicDescription, TopicSettings
 from .checks import CHECKS
@@ -132,6 +134,11 @@ ANSWERS: dict[type, Any] = {
     DeleteTenant: None,
     ResumeOperation: Operation,
     StopOperation: Operation,
+    CreateSchedule: ScheduleDescription,
+    UpdateSchedule: ScheduleDescription,
+    DeleteSchedule: None,
+    DescribeSchedule: ScheduleDescription,
+    ListSchedules: list[ScheduleDescription],
     PutPrincipal: Principal,
     DeletePrincipal: None,
     CreateKey: NewKey,
@@ -175,6 +182,7 @@ _CHANGES: dict[type, dict[str, Any]] = {
     UpdateTopic: get_type_hints(TopicSettings),
     UpdateGroup: get_type_hints(GroupSettings),
     UpdateTenant: get_type_hints(TenantSettings),
+    UpdateSchedule: get_type_hints(Schedule),
     UpdatePush: {**get_type_hints(ToTopic), **get_type_hints(ToHttp)},
 }
 

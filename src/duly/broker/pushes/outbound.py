@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import uvloop
 
 from ...engine.allowance import Allowance
+from ...errors import Closed
 from ...events import log
 from ...push import PushAnswer, RunningPush, ToHttp
 from .content import trial_of
@@ -84,8 +85,12 @@ class Outbound:
         )
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Has something done on the loop, from another thread. Raises TimeoutError."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Has something done on the loop, from another thread. Raises TimeoutError, and Closed when it has ended."""
+        try:
+            future: Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        except RuntimeError as error:
+            work.close()
+            raise Closed("The broker is going down. Try another, or again in a moment.") from error
         try:
             return future.result(timeout_s)
         except TimeoutError:

@@ -33,12 +33,11 @@ from ...engine.allowance import Allowance
 from ...errors import InvalidArgument
 from ...push import ToHttp
 from .answers import Answer, cleaned
+from .bounded import ANSWER_BYTES_MAX, HEADER_BYTES_MAX, bound
 from .content import Content
 from .lookups import Lookups
 from .reach import OutOfReach, Reach
 
-ANSWER_BYTES_MAX = 64 * 1024
-_HEADER_BYTES_MAX = 16 * 1024
 _HEADERS_MAX = 128
 # Less than after what many servers close a connection: a request on one that closes at that moment fails for nothing.
 _IDLE_S = 4.0
@@ -96,22 +95,24 @@ class Sender:
         self._sockets = sockets
         self._timeout_s = to.timeout_ms / 1000
         self._reach = reach
+        connector = aiohttp.TCPConnector(
+            limit=to.concurrency,
+            resolver=_Judging(lookups, reach, tenant),
+            use_dns_cache=False,
+            socket_factory=self._socket,
+            ssl=tls,
+            keepalive_timeout=_IDLE_S,
+        )
+        bound(connector)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=to.concurrency,
-                resolver=_Judging(lookups, reach, tenant),
-                use_dns_cache=False,
-                socket_factory=self._socket,
-                ssl=tls,
-                keepalive_timeout=_IDLE_S,
-            ),
+            connector=connector,
             # The whole has its own, which is exact.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
-            max_line_size=_HEADER_BYTES_MAX,
-            max_field_size=_HEADER_BYTES_MAX,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
             max_headers=_HEADERS_MAX,
             headers={"user-agent": _AGENT, "accept": "*/*", "accept-encoding": "identity"},
         )

@@ -259,6 +259,11 @@ TABLES = (
         key="tenant id",
     ),
     _table(
+        "schedule",
+        "tenant name:text topic settings:bytes paused:smallint version created_at_ms next_at_ms look_at_ms state:bytes",
+        key="tenant name",
+    ),
+    _table(
         "push",
         "tenant name:text topic grp settings:bytes secrets:bytes state:text reason:text version created_at_ms target "
         "stamp holder:text",

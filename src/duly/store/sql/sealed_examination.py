@@ -79,6 +79,11 @@ _VALUES: Values = (
         lambda *place: bound_to("operation", *place),
     ),
     (
+        "settings of a schedule",
+        "SELECT tenant, settings, NULL, name FROM {0}schedule",
+        lambda *place: bound_to("schedule", *place),
+    ),
+    (
         "settings of a push",
         "SELECT tenant, settings, NULL, tenant, name FROM {0}push",
         lambda *place: bound_to("push", *place),

@@ -31,6 +31,7 @@ from .audit_rows import AuditRows
 from .operation_rows import OperationRows
 from .principal_rows import PrincipalRows
 from .push_rows import PushRows
+from .schedule_rows import ScheduleRows
 from .secret_rows import BROKEN_HISTORY, encrypts
 from .stage_rows import StageRows
 
@@ -71,7 +72,7 @@ def _tenant(row: Any) -> TenantRow | None:
     return TenantRow(tenant_id, name, state, parse_tenant(settings), version, created_at)
 
 
-class SqlTransaction(StageRows, OperationRows, PushRows, AuditRows, PrincipalRows):
+class SqlTransaction(StageRows, OperationRows, PushRows, ScheduleRows, AuditRows, PrincipalRows):
     """Rows and blocks inside one transaction."""
 
     # The store as a whole
@@ -224,7 +225,8 @@ class SqlTransaction(StageRows, OperationRows, PushRows, AuditRows, PrincipalRow
         self._rows("definitions_changed")
         self._rows("topic_delete", id=topic.id)
         self._rows("part_orphan", topic=topic.id)
-        for query in ("receipts_erase", "ids_erase", "id_blocks_erase", "jobs_erase", "stages_erase"):
+        erased = ("receipts_erase", "ids_erase", "id_blocks_erase", "jobs_erase", "stages_erase", "schedules_erase")
+        for query in erased:
             self._rows(query, tenant=topic.tenant_id, topic=topic.id)
 
     def group_find(self, topic_id: int, name: str) -> GroupRow | None:

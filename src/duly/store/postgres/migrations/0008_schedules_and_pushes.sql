@@ -1,5 +1,6 @@
 -- Cron entries (engine/schedules.py). settings: what it publishes and when, as JSON, sealed where the tenant is encrypted.
--- next_at_ms: the tick that is next; NULL: it is paused, or never ticks again. state: its last runs, as JSON.
+-- next_at_ms: the tick that is next; NULL: it is paused, or never ticks again. look_at_ms: when somebody wants to look
+-- at it, which is then, or later where that tick could not be published. state: its last runs, as JSON.
 CREATE TABLE schedule (
     tenant     bigint NOT NULL,
     name       text NOT NULL,
@@ -9,11 +10,12 @@ CREATE TABLE schedule (
     version    bigint NOT NULL,
     created_at_ms bigint NOT NULL,
     next_at_ms bigint,
+    look_at_ms bigint,
     state      bytea NOT NULL,
     PRIMARY KEY (tenant, name)
 );
-CREATE INDEX schedule_next ON schedule (next_at_ms) WHERE next_at_ms IS NOT NULL;
-CREATE INDEX schedule_topic ON schedule (topic);
+CREATE INDEX schedule_look ON schedule (look_at_ms) WHERE look_at_ms IS NOT NULL;
+CREATE INDEX schedule_topic ON schedule (topic, look_at_ms);
 
 -- Pushes (engine/pushes.py). settings: where to and how, as JSON, sealed where the tenant is encrypted. secrets: what its
 -- requests are signed with and the values of their headers, sealed wherever the store has a master key. state: one of

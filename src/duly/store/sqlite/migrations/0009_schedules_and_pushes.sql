@@ -1,5 +1,6 @@
 -- Cron entries (engine/schedules.py). settings: what it publishes and when, as JSON, sealed where the tenant is encrypted.
--- next_at_ms: the tick that is next; NULL: it is paused, or never ticks again. state: its last runs, as JSON.
+-- next_at_ms: the tick that is next; NULL: it is paused, or never ticks again. look_at_ms: when somebody wants to look
+-- at it, which is then, or later where that tick could not be published. state: its last runs, as JSON.
 CREATE TABLE duly_schedule (
     tenant     INTEGER NOT NULL,
     name       TEXT NOT NULL,
@@ -9,11 +10,12 @@ CREATE TABLE duly_schedule (
     version    INTEGER NOT NULL,
     created_at_ms INTEGER NOT NULL,
     next_at_ms INTEGER,
+    look_at_ms INTEGER,
     state      BLOB NOT NULL,
     PRIMARY KEY (tenant, name)
 ) WITHOUT ROWID;
-CREATE INDEX duly_schedule_next ON duly_schedule (next_at_ms) WHERE next_at_ms IS NOT NULL;
-CREATE INDEX duly_schedule_topic ON duly_schedule (topic);
+CREATE INDEX duly_schedule_look ON duly_schedule (look_at_ms) WHERE look_at_ms IS NOT NULL;
+CREATE INDEX duly_schedule_topic ON duly_schedule (topic, look_at_ms);
 
 -- Pushes (engine/pushes.py). settings: where to and how, as JSON, sealed where the tenant is encrypted. secrets: what its
 -- requests are signed with and the values of their headers, sealed wherever the store has a master key. state: one of
