@@ -44,7 +44,9 @@ class Copying:
         self.process = self._begin()
 
     def drain(self) -> str:
-        """Told to stop, it ends in order."""
+        """Told to stop, once it hears signals, it ends in order."""
+        assert self.process.stderr is not None
+        assert self.process.stderr.readline().startswith(b"Copying from ")
         self.process.send_signal(signal.SIGTERM)
         said = self._wait()
         assert self.process.returncode == 0, said

@@ -31,15 +31,22 @@ def run(
     options: Options,
     patience: Patience,
     carried: Callable[[int], None],
+    *,
+    begun: Callable[[], None] = lambda: None,
 ) -> None:
-    """Copies until it is told to stop, or drained. Raises InvalidArgument for what a person has to put right."""
+    """Copies until it is told to stop, or drained; `begun` hears that what was asked for makes sense.
+
+    Raises InvalidArgument for what a person has to put right.
+    """
     if isinstance(target, DulyPlace) and not isinstance(origin, DulyPlace):
         shape = _shape(client, target.topic, options)
         with closing(_source(origin, options)) as source:
+            begun()
             carry_in(source, client, target.topic, shape, patience, options, carried)
     elif isinstance(origin, DulyPlace) and not isinstance(target, DulyPlace):
         _check_outward(client, origin.topic, options)
         with closing(_sink(target, options)) as sink:
+            begun()
             CarryOut(client, origin.topic, sink, patience, options, carried).run()
     else:
         raise InvalidArgument(

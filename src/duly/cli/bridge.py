@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,14 +74,18 @@ def bridge(
     from ..bridge.patience import Patience
     from ..bridge.run import run
 
-    one, other = _with_password(place_of(origin)), _with_password(place_of(target))
+    places = place_of(origin), place_of(target)
+    if any(getattr(place, "password", None) for place in places):
+        session.show.warn(f"Everybody on this machine sees the password on the command line. Leave it to {PASSWORD}.")
+    one, other = map(_with_password, places)
     lease_s = _LEASE_S if lease is None else lease
     options = Options(name, group, batch, field, due, priority, lane, lease_s, drain)
     with stopped_by_signals() as stopping, session.client() as client:
-        session.show.remark(f"Copying from {one.shown} to {other.shown}.")
         told = _Told(session)
-        run(client, one, other, options, Patience(session.show.remark, stopping), told)
-    sentence = f"Copied {plural(told.messages)} from {one.shown} to {other.shown}."
+        way = f"from {one.shown} to {other.shown}."
+        begun = partial(session.show.remark, f"Copying {way}")
+        run(client, one, other, options, Patience(session.show.warn, stopping), told, begun=begun)
+    sentence = f"Copied {plural(told.messages)} {way}"
     session.show.outcome(sentence, {"from": one.shown, "to": other.shown, "messages": told.messages})
 
 
