@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from .workers.verdict import Bury, RetryLater
     from .workers.workers import Workers
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 # Loaded when first used, so that `import duly` stays quick.
 _LAZY = {
