@@ -162,8 +162,8 @@ EXAMPLES = [
     (path, example)
     for path, command in COMMANDS.items()
     # Those of keys need one's id: tests/access/test_tokens.py.
-    # That which sends a request: tests/broker/test_push_end_to_end.py.
-    if path not in ("serve", "migrate", "keys rotate", "keys revoke", "principals delete", "push test")
+    # That which sends a request: tests/push/test_served.py. Those to other servers: tests/bridge.
+    if path not in ("serve", "bridge", "migrate", "keys rotate", "keys revoke", "principals delete", "push test")
     and not path.startswith("pipeline ")
     for example in examples_of(command)
 ]
@@ -179,7 +179,7 @@ class TestHelp:
     def test_the_commands_are_these(self) -> None:
         assert sorted(COMMANDS) == sorted(
             words("publish claim read move cancel get browse coming work held release stats limits doctor clock")
-            + words("backup restore migrate pause resume serve")
+            + words("backup restore migrate pause resume serve bridge")
             + words("health forecast export import events audit cluster")
             + [f"topics {verb}" for verb in words("create list show update delete pause resume purge")]
             + [f"groups {verb}" for verb in words("create list show update delete pause resume purge seek")]
@@ -304,6 +304,7 @@ WITHOUT_NAMES = {
     "push test": "billing-hook",
     "push delete": "billing-hook",
     "work": "tasks:workers",
+    "bridge": "duly:orders nats://127.0.0.1:1/ORDERS/orders",
     "backup": "backups",
     "keys create": "shop --grant read",
     "keys rotate": "aaaaaaaaaaaa",
