@@ -37,7 +37,9 @@ _TELLS_S = 1.0
     ],
 )
 def bridge(
-    origin: Annotated[str, typer.Argument(metavar="FROM", help="duly:TOPIC, or an address that begins with redis:// or nats://.")],
+    origin: Annotated[
+        str, typer.Argument(metavar="FROM", help="duly:TOPIC, or an address that begins with redis:// or nats://.")
+    ],
     target: Annotated[str, typer.Argument(metavar="TO", help="The other side; one of the two is duly:TOPIC.")],
     session: Session,
     group: Annotated[
