@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +22,12 @@ from duly.bridge.patience import Patience
 from duly.bridge.redis_streams import RedisSource
 from duly.bridge.run import run
 from duly.bridge.sides import Down
+from duly.certificates import make_development_certificates
 from duly.message import OPERATION
 from tests.store.patience import Aside, eventually
 
 from .conftest import JetStream
-from .servers import Server
+from .servers import NATS, REDIS, Server, start_nats, start_redis
 
 
 class Bridge:
@@ -443,6 +445,41 @@ def test_a_wrong_password_is_said_and_not_waited_for(
         start(f"redis://:wrong-word@127.0.0.1:{redis_server.port}/0/orders", "duly:in", drain=True).end()
     assert "wrong-word" not in str(refused.value)
     start(f"redis://:s3cret-word@127.0.0.1:{redis_server.port}/0/orders", "duly:in", drain=True).end()
+
+
+@pytest.mark.parametrize("side", ["redis", "nats"])
+def test_over_tls_the_server_is_verified(
+    q: duly.Client, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    if (REDIS if side == "redis" else NATS) is None:
+        pytest.skip(f"there is no {side}-server here")
+    make_development_certificates(str(tmp_path))
+    cert, key, ca = (str(tmp_path / name) for name in ("server.pem", "server.key", "ca.pem"))
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    q.create_topic("out", kind="queue")
+    q.publish("out", b"one")
+    if side == "redis":
+        more = ("--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca, "--tls-auth-clients", "no")
+        server = start_redis(tmp_path / "redis", *more, tls=True)
+        target = f"rediss://localhost:{server.port}/0/orders"
+    else:
+        server = start_nats(tmp_path / "nats", "--tls", "--tlscert", cert, "--tlskey", key)
+        target = f"nats+tls://localhost:{server.port}/NOTHING/s"
+    try:
+        stranger = start("duly:out", target, drain=True)
+        eventually(lambda: len(stranger.said) == 1)
+        assert "certificate verify failed" in stranger.said[0].lower()
+        stranger.stop()
+        monkeypatch.setenv("SSL_CERT_FILE", ca)
+        bridge = start("duly:out", target, drain=True)
+        if side == "redis":
+            bridge.end()
+            assert bridge.copied == 1
+        else:
+            with pytest.raises(duly.InvalidArgument, match="stream not found"):
+                bridge.end()
+    finally:
+        server.end()
 
 
 @pytest.mark.parametrize(
