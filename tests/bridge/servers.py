@@ -52,12 +52,13 @@ class Server:
             self._process = None
 
 
-def start_redis(folder: Path, *more: str) -> Server:
+def start_redis(folder: Path, *more: str, tls: bool = False) -> Server:
     """One that writes everything down before it answers."""
     assert REDIS is not None
     folder.mkdir(exist_ok=True)
     port = free_port()
-    command = [REDIS, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    ports = ["--port", "0", "--tls-port", str(port)] if tls else ["--port", str(port)]
+    command = [REDIS, *ports, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     return Server([*command, "--appendonly", "yes", "--appendfsync", "everysec", *more], port, folder / "log")
 
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +21,13 @@ from duly.bridge.options import Options
 from duly.bridge.patience import Patience
 from duly.bridge.redis_streams import RedisSource
 from duly.bridge.run import run
+from duly.bridge.sides import Down
+from duly.certificates import make_development_certificates
 from duly.message import OPERATION
 from tests.store.patience import Aside, eventually
 
 from .conftest import JetStream
-from .servers import Server
+from .servers import NATS, REDIS, Server, start_nats, start_redis
 
 
 class Bridge:
@@ -141,6 +144,20 @@ def test_what_was_under_way_when_redis_bridge_ended_is_stored_once(
     source.close()
     start(redis_of(redis_server), "duly:in", drain=True, batch=30).end()
     assert [int(m.payload) for m in read(q, "in")] == list(range(250))
+    assert r.xpending("orders", "duly")["pending"] == 0
+
+
+def test_what_redis_had_delivered_and_nobody_published_comes_first(
+    q: duly.Client, r: Any, redis_server: Server, start: Start
+) -> None:
+    q.create_topic("in", kind="log")
+    for n in range(50):
+        r.xadd("orders", {"payload": b"%d" % n})
+    source: Any = RedisSource(place_of(redis_of(redis_server)), group="duly", name="bridge")  # type: ignore[arg-type]
+    source.take(20, 1)
+    source.close()
+    start(redis_of(redis_server), "duly:in", drain=True, batch=7).end()
+    assert [int(m.payload) for m in read(q, "in")] == list(range(50))
 
 
 def test_what_another_consumer_left_is_taken_over(
@@ -280,6 +297,36 @@ def test_a_batch_that_was_delivered_and_never_published_is_not_lost(
     assert [int(m.payload) for m in read(q, "in")] == list(range(100))
 
 
+def test_what_was_delivered_to_a_connection_that_is_gone_is_not_acknowledged_with_what_follows(
+    js: JetStream, nats_server: Server
+) -> None:
+    """Acknowledging goes up to a message: one that is missing before it would never come again."""
+    place: Any = place_of(nats_of(nats_server, "ORDERS/orders.*"))
+    source = JetStreamSource(place, group="duly")
+    try:
+        js.publish("orders.a", [b"0"])
+        first = source.take(10, 1)
+        assert first is not None
+        source.done(first)
+
+        async def steal(context: Any) -> None:
+            bound = await context.pull_subscribe_bind("duly", stream="ORDERS")
+            assert [m.data for m in await bound.fetch(3, timeout=5)] == [b"1", b"2", b"3"]
+
+        js.publish("orders.a", [b"1", b"2", b"3"])
+        js.do(steal)
+        js.publish("orders.a", [b"4", b"5"])
+        with pytest.raises(Down, match="connection that is gone"):
+            source.take(10, 1)
+        taken = source.take(10, 1)
+        assert taken is not None
+        assert [one.payload for one in taken.entries] == [b"1", b"2", b"3", b"4", b"5"]
+        source.done(taken)
+        assert source.take(10, 0) is None
+    finally:
+        source.close()
+
+
 def test_what_is_put_again_is_in_jetstream_once_and_in_its_order(
     q: duly.Client, js: JetStream, nats_server: Server, start: Start
 ) -> None:
@@ -398,6 +445,41 @@ def test_a_wrong_password_is_said_and_not_waited_for(
         start(f"redis://:wrong-word@127.0.0.1:{redis_server.port}/0/orders", "duly:in", drain=True).end()
     assert "wrong-word" not in str(refused.value)
     start(f"redis://:s3cret-word@127.0.0.1:{redis_server.port}/0/orders", "duly:in", drain=True).end()
+
+
+@pytest.mark.parametrize("side", ["redis", "nats"])
+def test_over_tls_the_server_is_verified(
+    q: duly.Client, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    if (REDIS if side == "redis" else NATS) is None:
+        pytest.skip(f"there is no {side}-server here")
+    make_development_certificates(str(tmp_path))
+    cert, key, ca = (str(tmp_path / name) for name in ("server.pem", "server.key", "ca.pem"))
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    q.create_topic("out", kind="queue")
+    q.publish("out", b"one")
+    if side == "redis":
+        more = ("--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca, "--tls-auth-clients", "no")
+        server = start_redis(tmp_path / "redis", *more, tls=True)
+        target = f"rediss://localhost:{server.port}/0/orders"
+    else:
+        server = start_nats(tmp_path / "nats", "--tls", "--tlscert", cert, "--tlskey", key)
+        target = f"nats+tls://localhost:{server.port}/NOTHING/s"
+    try:
+        stranger = start("duly:out", target, drain=True)
+        eventually(lambda: len(stranger.said) == 1)
+        assert "certificate verify failed" in stranger.said[0].lower()
+        stranger.stop()
+        monkeypatch.setenv("SSL_CERT_FILE", ca)
+        bridge = start("duly:out", target, drain=True)
+        if side == "redis":
+            bridge.end()
+            assert bridge.copied == 1
+        else:
+            with pytest.raises(duly.InvalidArgument, match="stream not found"):
+                bridge.end()
+    finally:
+        server.end()
 
 
 @pytest.mark.parametrize(

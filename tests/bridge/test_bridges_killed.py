@@ -52,6 +52,15 @@ class Copying:
         assert self.process.returncode == 0, said
         return said
 
+    def __enter__(self) -> Copying:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whatever became of the test, nothing of it goes on."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self._wait()
+
     def _wait(self) -> str:
         return self.process.communicate(timeout=60)[1].decode()
 
@@ -102,22 +111,22 @@ def test_all_arrive_in_the_order_of_due_whatever_is_killed(
         q.create_topic("timeline", kind="queue")
     batch = str(scaled(40, 500))
     origin = f"redis://127.0.0.1:{redis_server.port}/0/stream:orders"
-    inward = Copying(path, origin, "duly:timeline", "--field", "body", "--due", "header.at", "--batch", batch)
-
-    with duly.connect(path) as q:
+    options = ("--field", "body", "--due", "header.at", "--batch", batch)
+    with duly.connect(path) as q, Copying(path, origin, "duly:timeline", *options) as inward:
         killing(draw, inward, redis_server, lambda: q.describe_topic("timeline").messages)
         inward.drain()
         assert q.describe_topic("timeline").messages == COUNT
     assert pending(redis_server) == 0
     began = time.monotonic()
-    outward = Copying(path, "duly:timeline", f"nats://127.0.0.1:{nats_server.port}/ORDERS/orders.out", "--batch", batch)
+    target = f"nats://127.0.0.1:{nats_server.port}/ORDERS/orders.out"
 
     def stored() -> int:
         found: int = js.do(lambda js: js.stream_info("ORDERS")).state.messages
         return found
 
-    killing(draw, outward, nats_server, stored)
-    outward.drain()
+    with Copying(path, "duly:timeline", target, "--batch", batch) as outward:
+        killing(draw, outward, nats_server, stored)
+        outward.drain()
     took = time.monotonic() - began
     with duly.connect(path) as q:
         assert q.describe_topic("timeline").messages == 0

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.bridge.conftest import r, redis_server
+from tests.bridge.conftest import JetStream, js, nats_server, r, redis_server
 from tests.bridge.servers import Server
 
-from .test_cli import folder, ok, refused, run
+from .test_cli import COMMANDS, examples_of, folder, ok, refused, run
 
-__all__ = ["folder", "r", "redis_server"]
+__all__ = ["folder", "js", "nats_server", "r", "redis_server"]
 
 
 @pytest.fixture
@@ -49,6 +49,21 @@ def test_a_password_comes_by_the_environment_and_is_never_shown(
     given = ok("bridge", stream.replace("//", "//:s3cret-word@"), "duly:in", "--drain")
     assert "Everybody on this machine sees" in given.err
     assert "s3cret" not in given.out + given.err
+
+
+@pytest.mark.parametrize("example", examples_of(COMMANDS["bridge"]))
+def test_every_example_runs(folder: Path, r: Any, js: JetStream, example: str) -> None:
+    for topic in ("orders", "timeline"):
+        ok("topics", "create", topic, "--kind", "queue")
+    ok("publish", "timeline", "out")
+    r.xadd("stream:orders", {"payload": "in"})
+    r.xadd("events", {"body": "in", "at": "2026-01-31T12:00:00Z"})
+    js.publish("orders.new", [b"in"])
+    ports = {":6379": f":{r.connection_pool.connection_kwargs['port']}", ":4222": f":{js.server.port}"}
+    for usual, here in ports.items():
+        example = example.replace(usual, here)
+    arguments = [word for word in example.split()[1:] if word not in ("--drain", "--json")]
+    assert ok(*arguments, "--drain", "--json").document["messages"] == 1
 
 
 @pytest.mark.parametrize(
