@@ -155,7 +155,9 @@ def stock(place: Place) -> None:
 
 
 def test_every_operation_has_a_sample() -> None:
-    assert set(SAMPLES) == set(COMMANDS) | ({kind for kind in RIGHTS if isinstance(kind, str)} - {"hello", "limits"})
+    assert set(SAMPLES) == set(COMMANDS) | (
+        {kind for kind in RIGHTS if isinstance(kind, str)} - {"hello", "limits", "preview"}
+    )
 
 
 @pytest.mark.parametrize("kind", NOT_LET_IN)
@@ -203,6 +205,7 @@ def test_all_grants_but_the_one_are_not_enough(place: Place, way: Ask) -> None:
                     duly.Denied,
                     duly.TopicNotFound,
                     duly.PushNotFound,
+                    duly.ScheduleNotFound,
                 ), name
 
 
@@ -231,6 +234,12 @@ def test_a_key_of_one_tenant_opens_nothing_of_another(place: Place, way: Ask) ->
                 assert (type(error), str(error)) == (duly.Denied, str(duly.Denied())), name
 
 
+def about(body: dict[str, Any], topic: str) -> dict[str, Any]:
+    """The same about another topic, which a schedule says twice."""
+    inner = {"settings": {**body["settings"], "topic": topic}} if "topic" in body.get("settings", {}) else {}
+    return {**body, "topic": topic, **inner}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_not_theirs_is_answered_as_what_is_not_there(place: Place, way: Ask) -> None:
     stock(place)
@@ -241,8 +250,8 @@ def test_what_is_not_theirs_is_answered_as_what_is_not_there(place: Place, way: 
         for name, body in SAMPLES.items():
             if body is None or body.get("topic") not in TOPICS:
                 continue
-            hidden = refusal(way, client, narrow, name, {**body, "topic": "theirs"})
-            missing = refusal(way, client, wide, name, {**body, "topic": "absent"})
+            hidden = refusal(way, client, narrow, name, about(body, "theirs"))
+            missing = refusal(way, client, wide, name, about(body, "absent"))
             assert type(hidden) is type(missing) is duly.TopicNotFound, name
             assert (str(hidden), hidden.facts) == (str(missing).replace("absent", "theirs"), missing.facts)
         for call, _ in OTHERS.values():

@@ -22,6 +22,8 @@ __all__ = ["folder", "stocked"]
 
 # Only who has the file can do these.
 ON_THE_FILE = {"backup", "serve", "master rotate"}
+# They speak to others: tests/bridge, tests/push/test_served.py.
+OUTWARD = {"bridge", "push test"}
 # No store is asked.
 ANYWHERE = {"limits", "restore", "migrate", "certs dev", "master create"}
 # Where there is a broker, it is told of: test_cli_cluster.py.
@@ -33,7 +35,7 @@ ON_SPARK = {path for path in COMMANDS if path.startswith("pipeline ")}
 
 # What differs from run to run: moments, who one is, what is made at random, and where it went.
 _VARIES = re.compile(
-    r"(_at|^at|^due|^minute|idle_ms|oldest_age|publish_id|consumer|store|host|host_ahead_s|lease|facts|bytes)$"
+    r"(_at|^at|^due|^minute|idle_ms|oldest_age|publish_id|consumer|store|host|host_ahead_s|lease|facts|bytes|secret|older_secrets_until|next)$"
 )
 _NUMBER = re.compile(r"\d[\d.,]*")
 
@@ -72,7 +74,7 @@ def run_example(example: str, **env: str) -> Ran:
     [
         (path, example)
         for path, example in EXAMPLES
-        if path not in ON_THE_FILE | ANYWHERE | ABOUT_BROKERS | ABOUT_KEYS | {"work"}
+        if path not in ON_THE_FILE | ANYWHERE | ABOUT_BROKERS | ABOUT_KEYS | OUTWARD | {"work"}
     ],
 )
 def test_an_example_answers_as_it_does_on_the_file(path: str, example: str, folder: Path, stocked: Path) -> None:
@@ -81,6 +83,8 @@ def test_an_example_answers_as_it_does_on_the_file(path: str, example: str, fold
         Path("app.duly").unlink()
     else:
         shutil.copy("app.duly", "served.duly")
+        # What pushes are signed with is sealed.
+        shutil.copy("app.duly.master", "served.duly.master")
     here = run_example(example)
     assert here.code == 0, here
     # Whoever forgets the broker finds no store. What was written here is written anew there.
@@ -134,7 +138,7 @@ def test_what_needs_the_file_says_so(line: str, what: str, broker: str) -> None:
 def test_every_command_is_looked_at_here() -> None:
     """A new command has to have an example that runs through a broker, or to say why it has none."""
     compared = {path for path, _ in EXAMPLES} - ON_THE_FILE - ANYWHERE
-    assert compared | ON_THE_FILE | ANYWHERE | ABOUT_KEYS | ON_SPARK == set(COMMANDS)
+    assert compared | ON_THE_FILE | ANYWHERE | ABOUT_KEYS | OUTWARD | ON_SPARK == set(COMMANDS)
 
 
 def test_no_broker_is_said_within_seconds_with_what_to_do(folder: Path) -> None:
